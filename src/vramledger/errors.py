@@ -1,0 +1,62 @@
+"""Errors a caller may catch, each with a stable code and the facts behind its sentence.
+
+    VramledgerError
+    ├── InputError              something given to us is wrong                   exit 2
+    │   ├── ConfigError         a model's config.json or its neighbours
+    │   ├── HeaderError         a safetensors or GGUF header
+    │   ├── FlagError           an engine flag or a command line option
+    │   └── DeviceError         a device name that the catalogue does not have
+    ├── UnknownArchitecture     a model this project has no description of       exit 3
+    ├── UnknownFormat           a quantisation this project cannot size          exit 3
+    └── SourceError             a file or hub that could not be read             exit 4
+"""
+
+from __future__ import annotations
+
+
+class VramledgerError(Exception):
+    """Root of the tree. `code` and `exit_code` are stable; `facts` holds the values by name."""
+
+    code = "error"
+    exit_code = 1
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+class InputError(VramledgerError):
+    code = "input"
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    code = "config"
+
+
+class HeaderError(InputError):
+    code = "header"
+
+
+class FlagError(InputError):
+    code = "flag"
+
+
+class DeviceError(InputError):
+    code = "device"
+
+
+class UnknownArchitecture(VramledgerError):
+    code = "unknown-architecture"
+    exit_code = 3
+
+
+class UnknownFormat(VramledgerError):
+    code = "unknown-format"
+    exit_code = 3
+
+
+class SourceError(VramledgerError):
+    code = "source"
+    exit_code = 4

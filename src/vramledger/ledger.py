@@ -1,0 +1,152 @@
+"""The ledger: who holds which bytes of one device, for how long, in which phases.
+
+Pure values. Where the numbers come from is the business of the engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vramledger.evidence import Evidence
+
+
+class Owner(StrEnum):
+    WEIGHTS = "weights"
+    ADAPTERS = "adapters"
+    KV_CACHE = "kv_cache"
+    ACTIVATION = "activation"
+    WORKSPACE = "workspace"
+    COLLECTIVES = "collectives"
+    GRAPH_POOL = "graph_pool"
+    RUNTIME_CONTEXT = "runtime_context"
+    ALLOCATOR = "allocator"
+    HEADROOM = "headroom"
+
+
+class Lifetime(StrEnum):
+    WORKER = "worker"
+    REQUEST = "request"
+    ITERATION = "iteration"
+
+
+class Phase(StrEnum):
+    LOAD = "load"
+    WARMUP = "warmup"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    RECOVERY = "recovery"
+
+
+ALL_PHASES = frozenset(Phase)
+SERVING = frozenset({Phase.PREFILL, Phase.DECODE})
+AFTER_LOAD = ALL_PHASES - {Phase.LOAD}
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Whole bytes: what they may be at least, what they should be, what they may be at most.
+
+    An exact figure has all three equal. Raises ValueError when low <= expected <= high does not hold.
+    """
+
+    low: int
+    expected: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.expected <= self.high:
+            raise ValueError(f"not a range: {self.low} <= {self.expected} <= {self.high}")
+
+    @classmethod
+    def exact(cls, size_bytes: int) -> ByteRange:
+        return cls(size_bytes, size_bytes, size_bytes)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.low == self.high
+
+    def __add__(self, other: ByteRange) -> ByteRange:
+        return ByteRange(self.low + other.low, self.expected + other.expected, self.high + other.high)
+
+    def __sub__(self, other: ByteRange) -> ByteRange:
+        """Worst-case difference: the low end takes away the other's high end."""
+        return ByteRange(self.low - other.high, self.expected - other.expected, self.high - other.low)
+
+    def upper(self, other: ByteRange) -> ByteRange:
+        """The larger of two, end by end: the peak of two things that are never alive together."""
+        return ByteRange(
+            max(self.low, other.low), max(self.expected, other.expected), max(self.high, other.high)
+        )
+
+
+ZERO = ByteRange(0, 0, 0)
+
+
+def total(ranges: Iterable[ByteRange]) -> ByteRange:
+    low = expected = high = 0
+    for item in ranges:
+        low, expected, high = low + item.low, expected + item.expected, high + item.high
+    return ByteRange(low, expected, high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the ledger on one rank.
+
+    `name` tells entries of one owner apart ("sampler", "rope tables"). `inside_budget` is whether the
+    engine charges the bytes against the fraction of the device it was given; what is outside lowers only
+    what is physically left.
+    """
+
+    owner: Owner
+    name: str
+    lifetime: Lifetime
+    phases: frozenset[Phase]
+    bytes: ByteRange
+    evidence: Evidence
+    inside_budget: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Bytes of all entries alive together in one phase, and whether the device holds them."""
+
+    phase: Phase
+    bytes: ByteRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFigures:
+    """Three figures that are never one: on disk for the whole model, host peak while a rank loads,
+    steady on the device."""
+
+    disk_bytes: int
+    host_peak_bytes: ByteRange
+    device_bytes: ByteRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLedger:
+    """The ledger of one kind of rank. `ranks` are the world ranks that are alike, in order."""
+
+    ranks: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    weights: WeightFigures
+    device_total_bytes: int
+
+    def peak(self, phase: Phase) -> ByteRange:
+        return total(entry.bytes for entry in self.entries if phase in entry.phases)
+
+    @property
+    def peaks(self) -> tuple[Peak, ...]:
+        return tuple(Peak(phase=phase, bytes=self.peak(phase)) for phase in Phase)
+
+    @property
+    def binding_phase(self) -> Phase:
+        """The phase whose expected peak is largest; the earlier one of equals."""
+        return max(Phase, key=lambda phase: self.peak(phase).expected)
+
+    def owned(self, owner: Owner) -> ByteRange:
+        return total(entry.bytes for entry in self.entries if entry.owner is owner)

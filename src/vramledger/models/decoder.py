@@ -1,0 +1,54 @@
+"""Assembly of the common case: a decoder of attention and MLP layers under one prefix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.models.config import Config
+from vramledger.models.mixers import ChannelMixer, FullAttention, Layer, SlidingWindowAttention, TokenMixer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """Head counts and width as a config states them."""
+
+    width: int
+    heads: int
+    kv: int
+    head_dim: int
+
+
+def heads_from_config(config: Config, *, default_kv: int | None = None) -> Heads:
+    """hidden_size, num_attention_heads, num_key_value_heads and head_dim, with Llama's defaults.
+
+    Raises ConfigError when the width does not divide by the heads and no head_dim is given, or the query
+    heads do not divide by the KV heads.
+    """
+    width = config.integer("hidden_size")
+    heads = config.integer("num_attention_heads")
+    kv = config.integer("num_key_value_heads", default=default_kv or heads)
+    if "head_dim" not in config and width % heads:
+        raise config.fail("hidden_size", f"{width} does not divide by num_attention_heads {heads}")
+    if heads % kv:
+        raise config.fail("num_attention_heads", f"{heads} does not divide by num_key_value_heads {kv}")
+    return Heads(width=width, heads=heads, kv=kv, head_dim=config.integer("head_dim", default=width // heads))
+
+
+def full_attention(heads: Heads) -> FullAttention:
+    return FullAttention(
+        q_heads=heads.heads, kv_heads=heads.kv, head_dim=heads.head_dim, v_head_dim=heads.head_dim
+    )
+
+
+def sliding_attention(heads: Heads, window: int) -> SlidingWindowAttention:
+    return SlidingWindowAttention(
+        q_heads=heads.heads,
+        kv_heads=heads.kv,
+        head_dim=heads.head_dim,
+        v_head_dim=heads.head_dim,
+        window=window,
+    )
+
+
+def uniform_layers(count: int, mixer: TokenMixer, channel: ChannelMixer) -> tuple[Layer, ...]:
+    return tuple(Layer(index=index, token_mixers=(mixer,), channel_mixer=channel) for index in range(count))

@@ -1,0 +1,69 @@
+"""The KV pool: what is left for tokens, in the engine's own layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IntRange:
+    """A count that is not exact."""
+
+    low: int
+    expected: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRange:
+    """A ratio that is not exact."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvGroup:
+    """Layers that share block ids.
+
+    `kind` is the engine's word for the cache ("full_attention", "sliding_window", "mamba", "mla", ...).
+    `block_size` is tokens a block; `page_bytes` one block of one layer on one rank;
+    `blocks_per_request` what a request of the asked length may hold at most.
+    """
+
+    kind: str
+    num_layers: int
+    block_size: int
+    page_bytes: int
+    blocks_per_request: int
+    padding_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPool:
+    """The pool of one engine instance (one data-parallel replica); every figure is for one rank.
+
+    `bytes_per_token` is what one more token costs at full attention in every group that keeps it, without
+    the constant state; `state_bytes_per_sequence` is that state. `tokens` and `max_concurrency` are what
+    this engine version prints; `tokens_rule` says how that version turns blocks into them.
+    `steady_tokens` is the other conversion: what full sequences of the asked length hold after windows
+    have slid, which is lower than what the engine reserves at admission.
+    """
+
+    bytes: IntRange
+    groups: tuple[KvGroup, ...]
+    bytes_per_block: int
+    bytes_per_token: int
+    state_bytes_per_sequence: int
+    block_size: int
+    num_blocks: IntRange
+    tokens: IntRange
+    max_concurrency: FloatRange
+    context_len: int
+    longest_context: IntRange
+    tokens_rule: str
+    admission_bytes_per_request: int
+    steady_bytes_per_request: int
+    steady_concurrency: FloatRange
+    dtype: str

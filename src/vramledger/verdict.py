@@ -1,0 +1,23 @@
+"""A verdict never says "fits" alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the plan holds.
+
+    `holds` is True (under `conditions`), False (`shortfall_bytes` says by how much at least, `remedies`
+    what would close it, best first) or None (`missing` says what would have to be known).
+    `assumed` lists entries that rest on a default nobody checked.
+    """
+
+    holds: bool | None
+    summary: str
+    conditions: tuple[str, ...] = ()
+    shortfall_bytes: int = 0
+    remedies: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
