@@ -62,9 +62,17 @@ def main() -> int:
             print(f"OK    {label}: {ours.total}" + (extra if ours.draft or reference.get("caveat") else ""))
             continue
         bad += 1
-        print(f"DIFF  {label}: ours {ours.total} expected {expected} off {ours.total - (expected or 0):+d}{extra}")
+        print(
+            f"DIFF  {label}: ours {ours.total} expected {expected} off {ours.total - (expected or 0):+d}{extra}"
+        )
         if model_id in tables:
-            mine = shapes([(t.shape, t.repetitions) for t in model.tensors if t.parameter and t.component is not Component.DRAFT])
+            mine = shapes(
+                [
+                    (t.shape, t.repetitions)
+                    for t in model.tensors
+                    if t.parameter and t.component is not Component.DRAFT
+                ]
+            )
             theirs = shapes([(tuple(s), n) for _, s, _, n in tables[model_id]["params"]])
             print("      only ours:  ", dict(mine - theirs))
             print("      only theirs:", dict(theirs - mine))

@@ -1,14 +1,14 @@
 """Errors a caller may catch, each with a stable code and the facts behind its sentence.
 
-    VramledgerError
-    ├── InputError              something given to us is wrong                   exit 2
-    │   ├── ConfigError         a model's config.json or its neighbours
-    │   ├── HeaderError         a safetensors or GGUF header
-    │   ├── FlagError           an engine flag or a command line option
-    │   └── DeviceError         a device name that the catalogue does not have
-    ├── UnknownArchitecture     a model this project has no description of       exit 3
-    ├── UnknownFormat           a quantisation this project cannot size          exit 3
-    └── SourceError             a file or hub that could not be read             exit 4
+VramledgerError
+├── InputError              something given to us is wrong                   exit 2
+│   ├── ConfigError         a model's config.json or its neighbours
+│   ├── HeaderError         a safetensors or GGUF header
+│   ├── FlagError           an engine flag or a command line option
+│   └── DeviceError         a device name that the catalogue does not have
+├── UnknownArchitecture     a model this project has no description of       exit 3
+├── UnknownFormat           a quantisation this project cannot size          exit 3
+└── SourceError             a file or hub that could not be read             exit 4
 """
 
 from __future__ import annotations

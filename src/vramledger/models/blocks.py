@@ -153,9 +153,7 @@ def latent_attention(
     if q_lora_rank:
         place.linear(f"{name}.q_a_proj", Role.Q_A, latent(q_lora_rank), hidden(width), bias=bias)
         place.norm(f"{name}.q_a_layernorm", q_lora_rank)
-        place.linear(
-            f"{name}.q_b_proj", Role.Q_B, q_heads(heads, nope_dim + rope_dim), latent(q_lora_rank)
-        )
+        place.linear(f"{name}.q_b_proj", Role.Q_B, q_heads(heads, nope_dim + rope_dim), latent(q_lora_rank))
     else:
         place.linear(f"{name}.q_proj", Role.Q, q_heads(heads, nope_dim + rope_dim), hidden(width))
     place.linear(
@@ -213,15 +211,19 @@ def routed_experts(
     """Experts stored one by one under `name.{expert}.`, as most checkpoints do."""
     gate, up, down = (f"{name}.{{expert}}.{part}.weight" for part in names)
     if gated:
-        place.tensor(
-            gate, Role.EXPERT_GATE, experts(count), intermediate(inner), hidden(width), linear=True
-        )
+        place.tensor(gate, Role.EXPERT_GATE, experts(count), intermediate(inner), hidden(width), linear=True)
     place.tensor(up, Role.EXPERT_UP, experts(count), intermediate(inner), hidden(width), linear=True)
     place.tensor(down, Role.EXPERT_DOWN, experts(count), hidden(width), intermediate(inner), linear=True)
 
 
 def fused_experts(
-    place: Place, name: str, *, width: int, inner: int, count: int, names: tuple[str, str] = ("gate_up_proj", "down_proj")
+    place: Place,
+    name: str,
+    *,
+    width: int,
+    inner: int,
+    count: int,
+    names: tuple[str, str] = ("gate_up_proj", "down_proj"),
 ) -> None:
     """Experts stored as two 3-D tensors."""
     place.tensor(
@@ -233,7 +235,12 @@ def fused_experts(
         linear=True,
     )
     place.tensor(
-        f"{name}.{names[1]}", Role.EXPERT_DOWN, experts(count), hidden(width), intermediate(inner), linear=True
+        f"{name}.{names[1]}",
+        Role.EXPERT_DOWN,
+        experts(count),
+        hidden(width),
+        intermediate(inner),
+        linear=True,
     )
 
 
@@ -241,9 +248,7 @@ def router(place: Place, name: str, *, width: int, count: int, correction_bias: 
     """The gate of a mixture; `correction_bias` names an fp32 buffer of one value an expert."""
     place.linear(name, Role.ROUTER, whole(count), hidden(width), quantizable=False)
     if correction_bias:
-        place.tensor(
-            correction_bias, Role.ROUTER, whole(count), dtype=DType.F32, parameter=False
-        )
+        place.tensor(correction_bias, Role.ROUTER, whole(count), dtype=DType.F32, parameter=False)
 
 
 def every_nth(count: int, step: int, offset: int) -> tuple[int, ...]:

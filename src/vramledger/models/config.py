@@ -43,7 +43,9 @@ class Config:
             raise self._fail(keys[0] + also, "is missing and the model class has no default for it")
         return keys[0], default
 
-    def integer(self, *keys: str, default: int = _MISSING, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
+    def integer(
+        self, *keys: str, default: int = _MISSING, minimum: int = 1, maximum: int = MAX_DIMENSION
+    ) -> int:
         """A whole number from the first of `keys` that is there.
 
         Raises ConfigError when it is missing without a default, not a whole number, or out of range.
@@ -88,7 +90,9 @@ class Config:
         for item in self.items(key):
             number = int(item) if isinstance(item, bool) else item
             if not isinstance(number, int) or not minimum <= number <= maximum:
-                raise self._fail(key, f"holds {_show(item)}, not a whole number in {minimum} to {maximum}", item)
+                raise self._fail(
+                    key, f"holds {_show(item)}, not a whole number in {minimum} to {maximum}", item
+                )
             out.append(number)
         return tuple(out)
 

@@ -48,9 +48,7 @@ def describe(config: Config, model_id: str) -> Model:
         max_position_embeddings=positions,
         dtype=config.dtype(),
         tie_word_embeddings=tied,
-        layers=uniform_layers(
-            count, full_attention(heads), DenseMlp(intermediate=inner, gated=True)
-        ),
+        layers=uniform_layers(count, full_attention(heads), DenseMlp(intermediate=inner, gated=True)),
         tensors=tuple(root.into),
         rope=(rope_from_config(config, heads.head_dim, max_positions=positions),),
         notes=tuple(config.notes),
