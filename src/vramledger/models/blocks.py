@@ -123,17 +123,26 @@ def attention(
     o_bias: bool = False,
     qk_norm: bool = False,
     names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+    k_bias: bool | None = None,
+    output_gate: bool = False,
+    out_width: int | None = None,
 ) -> None:
-    """Grouped-query attention with separate projections; `qk_norm` is one weight of head_dim for each of q and k."""
+    """Grouped-query attention with separate projections; `qk_norm` is one weight of head_dim for each of q and k.
+
+    `k_bias` where keys differ from queries and values (Whisper has none), `output_gate` doubles the query rows
+    of each head by a gate (Qwen3-Next), `out_width` where the output is not as wide as the input (Zamba2).
+    """
     v_dim = v_head_dim or head_dim
     q, k, v, o = (f"{name}.{part}" if name else part for part in names)
-    place.linear(q, Role.Q, q_heads(heads, head_dim), hidden(width), bias=bias)
-    place.linear(k, Role.K, kv_heads(kv, head_dim), hidden(width), bias=bias)
+    q_dim = 2 * head_dim if output_gate else head_dim
+    place.linear(q, Role.Q, q_heads(heads, q_dim), hidden(width), bias=bias)
+    place.linear(k, Role.K, kv_heads(kv, head_dim), hidden(width), bias=bias if k_bias is None else k_bias)
     place.linear(v, Role.V, kv_heads(kv, v_dim), hidden(width), bias=bias)
-    place.linear(o, Role.O, hidden(width), q_heads(heads, v_dim), bias=o_bias)
+    place.linear(o, Role.O, hidden(out_width or width), q_heads(heads, v_dim), bias=o_bias)
     if qk_norm:
-        place.norm(f"{name}.q_norm", head_dim)
-        place.norm(f"{name}.k_norm", head_dim)
+        for norm in norm_names:
+            place.norm(f"{name}.{norm}" if name else norm, head_dim)
 
 
 def latent_attention(

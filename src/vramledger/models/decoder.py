@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, FullAttention, Layer, SlidingWindowAttention, TokenMixer
+from vramledger.models.model import Model, Rope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +54,43 @@ def sliding_attention(heads: Heads, window: int) -> SlidingWindowAttention:
 
 def uniform_layers(count: int, mixer: TokenMixer, channel: ChannelMixer) -> tuple[Layer, ...]:
     return tuple(Layer(index=index, token_mixers=(mixer,), channel_mixer=channel) for index in range(count))
+
+
+def assemble(
+    config: Config,
+    model_id: str,
+    root: Place,
+    *,
+    default_class: str,
+    width: int,
+    rows: int,
+    positions: int,
+    tied: bool,
+    layers: tuple[Layer, ...],
+    rope: tuple[Rope, ...] = (),
+    encoder_layers: tuple[Layer, ...] = (),
+    draft_layers: tuple[Layer, ...] = (),
+    is_pooling: bool = False,
+) -> Model:
+    """The model whose tensors were listed into `root`; class, type, element type and notes come from the config.
+
+    `default_class` names the class where the file has no `architectures`.
+    """
+    classes = config.texts("architectures")
+    return Model(
+        id=model_id,
+        architecture=classes[0] if classes else default_class,
+        model_type=config.text("model_type", default=""),
+        hidden_size=width,
+        vocab_size=rows,
+        max_position_embeddings=positions,
+        dtype=config.dtype(),
+        tie_word_embeddings=tied,
+        layers=layers,
+        tensors=tuple(root.into),
+        rope=rope,
+        encoder_layers=encoder_layers,
+        draft_layers=draft_layers,
+        is_pooling=is_pooling,
+        notes=tuple(config.notes),
+    )
