@@ -13,6 +13,7 @@ from vramledger.models.tensors import (
     Stage,
     Tensor,
     experts,
+    gate_up,
     hidden,
     intermediate,
     kv_heads,
@@ -233,29 +234,27 @@ def fused_experts(
     inner: int,
     count: int,
     names: tuple[str, str] = ("gate_up_proj", "down_proj"),
+    transposed: bool = False,
 ) -> None:
-    """Experts stored as two 3-D tensors."""
-    place.tensor(
-        f"{name}.{names[0]}",
-        Role.EXPERT_GATE_UP,
-        experts(count),
-        intermediate(inner) + intermediate(inner),
-        hidden(width),
-        linear=True,
-    )
-    place.tensor(
-        f"{name}.{names[1]}",
-        Role.EXPERT_DOWN,
-        experts(count),
-        hidden(width),
-        intermediate(inner),
-        linear=True,
-    )
+    """Experts stored as two 3-D tensors, [experts, out, in], or [experts, in, out] where `transposed`."""
+    wide, narrow = (gate_up(inner), hidden(width)), (hidden(width), intermediate(inner))
+    if transposed:
+        wide, narrow = wide[::-1], narrow[::-1]
+    place.tensor(f"{name}.{names[0]}", Role.EXPERT_GATE_UP, experts(count), *wide, linear=True)
+    place.tensor(f"{name}.{names[1]}", Role.EXPERT_DOWN, experts(count), *narrow, linear=True)
 
 
-def router(place: Place, name: str, *, width: int, count: int, correction_bias: str = "") -> None:
+def router(
+    place: Place,
+    name: str,
+    *,
+    width: int,
+    count: int,
+    correction_bias: str = "",
+    dtype: DType | None = None,
+) -> None:
     """The gate of a mixture; `correction_bias` names an fp32 buffer of one value an expert."""
-    place.linear(name, Role.ROUTER, whole(count), hidden(width), quantizable=False)
+    place.tensor(f"{name}.weight", Role.ROUTER, whole(count), hidden(width), dtype=dtype)
     if correction_bias:
         place.tensor(correction_bias, Role.ROUTER, whole(count), dtype=DType.F32, parameter=False)
 

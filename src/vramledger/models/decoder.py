@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, FullAttention, Layer, SlidingWindowAttention, TokenMixer
@@ -71,10 +72,12 @@ def assemble(
     encoder_layers: tuple[Layer, ...] = (),
     draft_layers: tuple[Layer, ...] = (),
     is_pooling: bool = False,
+    default_dtype: DType = DType.F32,
 ) -> Model:
     """The model whose tensors were listed into `root`; class, type, element type and notes come from the config.
 
-    `default_class` names the class where the file has no `architectures`.
+    `default_class` names the class where the file has no `architectures`, `default_dtype` the element type
+    where it has no `dtype`.
     """
     classes = config.texts("architectures")
     return Model(
@@ -84,7 +87,7 @@ def assemble(
         hidden_size=width,
         vocab_size=rows,
         max_position_embeddings=positions,
-        dtype=config.dtype(),
+        dtype=config.dtype(default_dtype),
         tie_word_embeddings=tied,
         layers=layers,
         tensors=tuple(root.into),

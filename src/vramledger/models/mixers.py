@@ -69,6 +69,16 @@ class SparseIndexer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedAttention(FullAttention):
+    """Attention over the tokens or blocks that an indexer selects (MiniMax-M3, Qwen4).
+
+    Keys and values of the whole context stay; each token also keeps one index key of `indexer.head_dim`.
+    """
+
+    indexer: SparseIndexer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
     """Multi-head latent attention: one vector of kv_lora_rank + rope_dim a token for all heads."""
 
