@@ -1,0 +1,55 @@
+"""GLM-4.5 to 4.7 (transformers models/glm4_moe; draft block as DeepSeek-V3's, with its own embedding and head).
+
+GLM-4.6 stores its draft block without those two copies; its config is the same, so they are listed.
+"""
+
+from __future__ import annotations
+
+from vramledger.models.blocks import Place, attention
+from vramledger.models.config import Config
+from vramledger.models.decoder import full_attention, heads_from_config
+from vramledger.models.model import Model
+from vramledger.models.moe import DEEPSEEK_NAMES, Draft, mixture_from_config, moe_decoder, sparse_layers
+from vramledger.models.rope import rope_from_config
+
+
+def describe(config: Config, model_id: str) -> Model:
+    heads = heads_from_config(config, default_kv=8)
+    count = config.num_layers()
+    positions = config.integer("max_position_embeddings", default=131072)
+    bias = config.flag("attention_bias", default=False)
+    norms = config.flag("use_qk_norm", default=False)
+    mixer = full_attention(heads)
+    rotary = int(heads.head_dim * 0.5) if "partial_rotary_factor" not in config else None
+
+    def attend(place: Place) -> None:
+        attention(
+            place,
+            "self_attn",
+            width=heads.width,
+            heads=heads.heads,
+            kv=heads.kv,
+            head_dim=heads.head_dim,
+            bias=bias,
+            qk_norm=norms,
+        )
+
+    return moe_decoder(
+        config,
+        model_id,
+        default_class="Glm4MoeForCausalLM",
+        width=heads.width,
+        mixers=(mixer,) * count,
+        moe=mixture_from_config(config, shared="n_shared_experts", default_shared=1),
+        attend=attend,
+        names=DEEPSEEK_NAMES,
+        sparse=sparse_layers(config, count, default_dense=1),
+        dense_inner=config.integer("intermediate_size"),
+        positions=positions,
+        rope=(rope_from_config(config, heads.head_dim, max_positions=positions, rotary=rotary),),
+        draft=Draft(
+            count=config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64),
+            mixer=mixer,
+            copies=True,
+        ),
+    )
