@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vramledger.formats.dtypes import DType
-from vramledger.models.blocks import SHARED, Place, gated_mlp, routed_experts, router
+from vramledger.models.blocks import SHARED, Place, attention, gated_mlp, routed_experts, router
 from vramledger.models.config import MAX_LAYERS, Config
 from vramledger.models.decoder import Heads, assemble, full_attention, sliding_attention
 from vramledger.models.mixers import ChannelMixer, DenseMlp, Layer, MixtureOfExperts, TokenMixer
@@ -151,6 +151,33 @@ def windowed_throughout(
     """Every layer alike: windowed where `sliding_window` is set and `enabled`, else full."""
     window = config.optional_int("sliding_window") if enabled else None
     return (sliding_attention(heads, window) if window else full_attention(heads),) * count
+
+
+def attends(
+    heads: Heads,
+    *,
+    bias: bool = False,
+    o_bias: bool = False,
+    qk_norm: bool = False,
+    norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+) -> Callable[[Place], None]:
+    """Lists `self_attn` with separate projections of these heads."""
+
+    def attend(place: Place) -> None:
+        attention(
+            place,
+            "self_attn",
+            width=heads.width,
+            heads=heads.heads,
+            kv=heads.kv,
+            head_dim=heads.head_dim,
+            bias=bias,
+            o_bias=o_bias,
+            qk_norm=qk_norm,
+            norm_names=norm_names,
+        )
+
+    return attend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

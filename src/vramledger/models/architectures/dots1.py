@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
 from vramledger.models.model import Model
 from vramledger.models.moe import (
     DEEPSEEK_NAMES,
+    attends,
     attention_pattern,
     mixture_from_config,
     moe_decoder,
@@ -25,19 +25,6 @@ def describe(config: Config, model_id: str) -> Model:
     windows = "sliding_window" in config
     rule = ["sliding_attention" if windows and index >= limit else "full_attention" for index in range(count)]
 
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-            o_bias=bias,
-            qk_norm=True,
-        )
-
     return moe_decoder(
         config,
         model_id,
@@ -45,7 +32,7 @@ def describe(config: Config, model_id: str) -> Model:
         width=heads.width,
         mixers=attention_pattern(config, count, heads, default=rule),
         moe=mixture_from_config(config, shared="n_shared_experts"),
-        attend=attend,
+        attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
         names=DEEPSEEK_NAMES,
         sparse=sparse_layers(config, count),
         dense_inner=config.integer("intermediate_size"),

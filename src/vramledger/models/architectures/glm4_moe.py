@@ -5,11 +5,17 @@ GLM-4.6 stores its draft block without those two copies; its config is the same,
 
 from __future__ import annotations
 
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import full_attention, heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import DEEPSEEK_NAMES, Draft, mixture_from_config, moe_decoder, sparse_layers
+from vramledger.models.moe import (
+    DEEPSEEK_NAMES,
+    Draft,
+    attends,
+    mixture_from_config,
+    moe_decoder,
+    sparse_layers,
+)
 from vramledger.models.rope import rope_from_config
 
 
@@ -22,18 +28,6 @@ def describe(config: Config, model_id: str) -> Model:
     mixer = full_attention(heads)
     rotary = int(heads.head_dim * 0.5) if "partial_rotary_factor" not in config else None
 
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-            qk_norm=norms,
-        )
-
     return moe_decoder(
         config,
         model_id,
@@ -41,7 +35,7 @@ def describe(config: Config, model_id: str) -> Model:
         width=heads.width,
         mixers=(mixer,) * count,
         moe=mixture_from_config(config, shared="n_shared_experts", default_shared=1),
-        attend=attend,
+        attend=attends(heads, bias=bias, qk_norm=norms),
         names=DEEPSEEK_NAMES,
         sparse=sparse_layers(config, count, default_dense=1),
         dense_inner=config.integer("intermediate_size"),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import full_attention, heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import Draft, MoeNames, mixture_from_config, moe_decoder, sparse_layers
+from vramledger.models.moe import Draft, MoeNames, attends, mixture_from_config, moe_decoder, sparse_layers
 from vramledger.models.rope import rope_from_config
 
 NAMES = MoeNames(router="router.gate", bias="expert_bias", shared="shared_mlp")
@@ -19,19 +18,6 @@ def describe(config: Config, model_id: str) -> Model:
     bias = config.flag("attention_bias", default=False)
     mixer = full_attention(heads)
 
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-            o_bias=bias,
-            qk_norm=True,
-        )
-
     return moe_decoder(
         config,
         model_id,
@@ -41,7 +27,7 @@ def describe(config: Config, model_id: str) -> Model:
         moe=mixture_from_config(
             config, count=("num_experts",), shared="num_shared_experts", default_shared=1
         ),
-        attend=attend,
+        attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
         names=NAMES,
         sparse=sparse_layers(config, count, default_dense=1),
         dense_inner=config.integer("intermediate_size"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import MIXTRAL_NAMES, mixture_from_config, moe_decoder, windowed_throughout
+from vramledger.models.moe import (
+    MIXTRAL_NAMES,
+    attends,
+    mixture_from_config,
+    moe_decoder,
+    windowed_throughout,
+)
 from vramledger.models.rope import rope_from_config
 
 
@@ -15,11 +20,6 @@ def describe(config: Config, model_id: str) -> Model:
     count = config.num_layers()
     positions = config.integer("max_position_embeddings", default=131072)
 
-    def attend(place: Place) -> None:
-        attention(
-            place, "self_attn", width=heads.width, heads=heads.heads, kv=heads.kv, head_dim=heads.head_dim
-        )
-
     return moe_decoder(
         config,
         model_id,
@@ -27,7 +27,7 @@ def describe(config: Config, model_id: str) -> Model:
         width=heads.width,
         mixers=windowed_throughout(config, count, heads),
         moe=mixture_from_config(config, count=("num_local_experts",), inner=("intermediate_size",)),
-        attend=attend,
+        attend=attends(heads),
         names=MIXTRAL_NAMES,
         positions=positions,
         rope=(rope_from_config(config, heads.head_dim, max_positions=positions),),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import MIXTRAL_NAMES, mixture_from_config, moe_decoder, windowed_throughout
+from vramledger.models.moe import (
+    MIXTRAL_NAMES,
+    attends,
+    mixture_from_config,
+    moe_decoder,
+    windowed_throughout,
+)
 from vramledger.models.rope import rope_from_config
 
 
@@ -16,18 +21,6 @@ def describe(config: Config, model_id: str) -> Model:
     positions = config.integer("max_position_embeddings", default=131072)
     bias = config.flag("attention_bias", default=False)
 
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-            o_bias=bias,
-        )
-
     return moe_decoder(
         config,
         model_id,
@@ -35,7 +28,7 @@ def describe(config: Config, model_id: str) -> Model:
         width=heads.width,
         mixers=windowed_throughout(config, count, heads),
         moe=mixture_from_config(config, count=("num_local_experts",), inner=("intermediate_size",)),
-        attend=attend,
+        attend=attends(heads, bias=bias, o_bias=bias),
         names=MIXTRAL_NAMES,
         norm_bias=True,
         head_bias=config.flag("lm_head_bias", default=False),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramledger.models.blocks import Place, attention
+from vramledger.models.blocks import Place
 from vramledger.models.config import MAX_LAYERS, Config
 from vramledger.models.decoder import Heads, heads_from_config
 from vramledger.models.mixers import TokenMixer
 from vramledger.models.model import Model
-from vramledger.models.moe import MoeNames, attention_pattern, mixture_from_config, moe_decoder
+from vramledger.models.moe import MoeNames, attends, attention_pattern, mixture_from_config, moe_decoder
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, hidden, whole
 
@@ -21,17 +21,6 @@ def describe(config: Config, model_id: str) -> Model:
     bias = config.flag("qkv_bias", default=True)
     shared = config.integer("shared_expert_intermediate_size")
 
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-        )
-
     def shared_gate(place: Place) -> None:
         place.tensor("mlp.shared_expert_gate.weight", Role.ROUTER, whole(1), hidden(heads.width))
 
@@ -42,7 +31,7 @@ def describe(config: Config, model_id: str) -> Model:
         width=heads.width,
         mixers=_mixers(config, count, heads),
         moe=replace(mixture_from_config(config, count=("num_experts",)), shared_intermediate=shared),
-        attend=attend,
+        attend=attends(heads, bias=bias),
         names=MoeNames(shared="shared_expert"),
         sparse=sparse_by_step(config, count),
         dense_inner=config.integer("intermediate_size"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from vramledger.models.architectures.qwen2_moe import sparse_by_step
-from vramledger.models.blocks import Place, attention
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import mixture_from_config, moe_decoder, windowed_throughout
+from vramledger.models.moe import attends, mixture_from_config, moe_decoder, windowed_throughout
 from vramledger.models.rope import rope_from_config
 
 
@@ -16,19 +15,6 @@ def describe(config: Config, model_id: str) -> Model:
     count = config.num_layers()
     positions = config.integer("max_position_embeddings", default=32768)
     bias = config.flag("attention_bias", default=False)
-
-    def attend(place: Place) -> None:
-        attention(
-            place,
-            "self_attn",
-            width=heads.width,
-            heads=heads.heads,
-            kv=heads.kv,
-            head_dim=heads.head_dim,
-            bias=bias,
-            o_bias=bias,
-            qk_norm=True,
-        )
 
     return moe_decoder(
         config,
@@ -39,7 +25,7 @@ def describe(config: Config, model_id: str) -> Model:
             config, count, heads, enabled=config.flag("use_sliding_window", default=False)
         ),
         moe=mixture_from_config(config, count=("num_experts", "num_local_experts")),
-        attend=attend,
+        attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
         sparse=sparse_by_step(config, count),
         dense_inner=config.integer("intermediate_size"),
         positions=positions,
