@@ -19,6 +19,7 @@ from vramledger.models.tensors import (
     kv_heads,
     latent,
     q_heads,
+    qkv_heads,
     vocab,
     whole,
 )
@@ -146,6 +147,26 @@ def attention(
             place.norm(f"{name}.{norm}" if name else norm, head_dim)
 
 
+def fused_attention(
+    place: Place,
+    qkv: str,
+    out: str,
+    *,
+    width: int,
+    heads: int,
+    kv: int,
+    head_dim: int,
+    bias: bool = False,
+    o_bias: bool = False,
+) -> None:
+    """Queries, keys and values in one matrix, both modules named in full.
+
+    Some checkpoints interleave the three by head (Bloom, GPT-NeoX, InternLM2); the parts' sizes are the same.
+    """
+    place.linear(qkv, Role.QKV, qkv_heads(heads, kv, head_dim), hidden(width), bias=bias)
+    place.linear(out, Role.O, hidden(width), q_heads(heads, head_dim), bias=o_bias)
+
+
 def latent_attention(
     place: Place,
     name: str,
@@ -189,6 +210,20 @@ def gated_mlp(
     place.linear(gate, roles[0], intermediate(inner), hidden(width), bias=bias)
     place.linear(up, roles[1], intermediate(inner), hidden(width), bias=bias)
     place.linear(down, roles[2], hidden(width), intermediate(inner), bias=bias)
+
+
+def fused_gated_mlp(
+    place: Place,
+    gate_up_name: str,
+    down: str,
+    *,
+    width: int,
+    inner: int,
+    bias: bool = False,
+) -> None:
+    """Gate and up in one matrix of [2 x inner, width], both modules named in full."""
+    place.linear(gate_up_name, Role.GATE_UP, gate_up(inner), hidden(width), bias=bias)
+    place.linear(down, Role.DOWN, hidden(width), intermediate(inner), bias=bias)
 
 
 SHARED = (Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_DOWN)

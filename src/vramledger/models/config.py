@@ -153,6 +153,23 @@ class Config:
         name = self.raw("dtype") or self.raw("torch_dtype")
         return parse_dtype(name) if isinstance(name, str) and name != "auto" else default
 
+    def replacing(self, **values: object) -> Config:
+        """This object with some keys set; it shares the notes."""
+        return Config({**self._data, **values}, self._where, self.notes)
+
+    def with_defaults(self, class_name: str, **defaults: object) -> Config:
+        """This object with the class's defaults for keys that are absent; one that is null stays null.
+
+        Notes those that add or shape something, under the name of the config class they come from.
+        """
+        absent = {key: value for key, value in defaults.items() if key not in self._data}
+        telling = [
+            f"{key}={value}" for key, value in absent.items() if value is not None and value is not False
+        ]
+        if telling:
+            self.assume(f"default of {class_name}: {', '.join(telling)}")
+        return Config({**absent, **self._data}, self._where, self.notes)
+
     def fail(self, key: str, problem: str) -> ConfigError:
         """An error that names this file and `key`, for a rule across several keys."""
         return self._fail(key, problem)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vramledger.formats.dtypes import DType
+from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, FullAttention, Layer, SlidingWindowAttention, TokenMixer
@@ -95,5 +96,46 @@ def assemble(
         encoder_layers=encoder_layers,
         draft_layers=draft_layers,
         is_pooling=is_pooling,
+        state_dtype=_state_dtype(config),
         notes=tuple(config.notes),
+    )
+
+
+def _state_dtype(config: Config) -> DType | None:
+    """The element type that hybrid configs declare for recurrent states (Qwen3.5, Nemotron-H)."""
+    name = config.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype", default="auto")
+    return None if name == "auto" else parse_dtype(name)
+
+
+def layer_kinds(config: Config, count: int, is_sliding: Callable[[int], bool]) -> tuple[str, ...]:
+    """Each layer's kind, full_attention or sliding_attention: the file's `layer_types`, else the class's rule.
+
+    Raises ConfigError for a list of another length than the layers or with an unknown kind.
+    """
+    stated = config.texts("layer_types")
+    if not stated:
+        return tuple("sliding_attention" if is_sliding(index) else "full_attention" for index in range(count))
+    if len(stated) != count:
+        raise config.fail("layer_types", f"has {len(stated)} entries for {count} layers")
+    for kind in stated:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise config.fail("layer_types", f"holds {kind!r}, which this architecture does not have")
+    return stated
+
+
+def windowed_mixers(
+    config: Config, heads: Heads, count: int, is_sliding: Callable[[int], bool]
+) -> tuple[FullAttention, ...]:
+    """A mixer a layer; without a `sliding_window` every layer attends to the whole context."""
+    window = config.optional_int("sliding_window", minimum=1)
+    full = full_attention(heads)
+    sliding = full if window is None else sliding_attention(heads, window)
+    kinds = layer_kinds(config, count, is_sliding)
+    return tuple(sliding if kind == "sliding_attention" else full for kind in kinds)
+
+
+def layers_of_mixers(mixers: Sequence[TokenMixer], channel: ChannelMixer) -> tuple[Layer, ...]:
+    """One layer for each mixer, all with the same channel mixer."""
+    return tuple(
+        Layer(index=index, token_mixers=(mixer,), channel_mixer=channel) for index, mixer in enumerate(mixers)
     )

@@ -6,20 +6,38 @@ from vramledger.models.config import Config
 from vramledger.models.model import Rope
 
 
-def rope_from_config(config: Config, head_dim: int, *, max_positions: int, rotary: int | None = None) -> Rope:
-    """The rotary embedding of a config; `rotary` overrides head_dim x partial_rotary_factor."""
+def rope_from_config(
+    config: Config,
+    head_dim: int,
+    *,
+    max_positions: int,
+    rotary: int | None = None,
+    layer_type: str = "",
+) -> Rope:
+    """The rotary embedding of a config; `rotary` overrides head_dim x partial_rotary_factor.
+
+    `layer_type` picks the table of one kind of layer where `rope_parameters` is keyed by kind (Gemma 3).
+    Raises ConfigError for a partial factor outside 0 to 1.
+    """
     scaling = config.optional_sub("rope_scaling") or config.optional_sub("rope_parameters")
-    partial = config.number("partial_rotary_factor", "rotary_pct", default=1.0)
-    if scaling is not None and "partial_rotary_factor" in scaling:
-        partial = scaling.number("partial_rotary_factor")
+    if scaling is not None and layer_type and layer_type in scaling:
+        scaling = scaling.sub(layer_type)
+    source = scaling if scaling is not None and "partial_rotary_factor" in scaling else config
+    partial = source.number("partial_rotary_factor", "rope_pct", "rotary_pct", default=1.0)
+    if not 0 <= partial <= 1:
+        raise source.fail("partial_rotary_factor", f"is {partial}, outside 0 to 1")
     width = rotary if rotary is not None else int(head_dim * partial)
     if scaling is None:
         return Rope(rotary_dim=width, max_positions=max_positions)
     kind = scaling.text("rope_type", "type", default="default")
+    original = scaling if "original_max_position_embeddings" in scaling else config
     return Rope(
         rotary_dim=width,
         max_positions=max_positions,
-        scaling=kind,
+        scaling=_RENAMED.get(kind, kind),
         factor=scaling.number("factor", default=1.0),
-        original_positions=scaling.integer("original_max_position_embeddings", default=0, minimum=0),
+        original_positions=original.integer("original_max_position_embeddings", default=0, minimum=0),
     )
+
+
+_RENAMED = {"su": "longrope"}
