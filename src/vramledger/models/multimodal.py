@@ -8,6 +8,13 @@ from dataclasses import replace
 from vramledger.models.config import Config
 from vramledger.models.model import Model, Tower
 from vramledger.models.tensors import Tensor
+from vramledger.models.text_defaults import TEXT_DEFAULTS
+
+BESIDE = {"model.": "language_model.model.", "lm_head.": "language_model.lm_head."}
+"""A text model kept whole under `language_model.`, the towers beside it."""
+
+WITHIN = {"model.": "model.language_model."}
+"""A text model inside `model.`, with the towers, and the head outside."""
 
 
 def compose(
@@ -32,6 +39,29 @@ def compose(
         towers=towers,
         notes=tuple(dict.fromkeys((*text.notes, *config.notes))),
     )
+
+
+def text_config(
+    config: Config,
+    key: str = "text_config",
+    *,
+    model_type: str = "",
+    as_type: str = "",
+    tied: bool = False,
+) -> Config:
+    """The nested config of the language model, as its own class would read it.
+
+    `model_type` is the type where the nested object names none, `as_type` the type it is described as
+    whatever it names. Nested configs are saved as their difference from the class, so missing dimensions are
+    the class's and noted. Tying is what the outer object says, else the nested one, else `tied`.
+    """
+    nested = config.sub(key)
+    kind = as_type or nested.text("model_type", default=model_type)
+    outer = config if "tie_word_embeddings" in config else nested
+    named = nested.replacing(
+        model_type=kind, tie_word_embeddings=outer.flag("tie_word_embeddings", default=tied)
+    )
+    return named.with_defaults(f"the {kind} class", **TEXT_DEFAULTS.get(kind, {}))
 
 
 def _rename(name: str, prefixes: Mapping[str, str]) -> str:

@@ -15,9 +15,18 @@ from vramledger.errors import UnknownArchitecture
 from vramledger.models.config import Config
 from vramledger.models.model import Model
 
-ALIASES: dict[str, str] = {}
+ALIASES: dict[str, str] = {
+    "gemma4_unified_text": "gemma4_text",
+    "qwen3_5_moe": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_text",
+    "umt5": "t5",
+    "xlm-roberta": "xlm_roberta",
+}
 
-CLASSES: dict[str, str] = {}
+CLASSES: dict[str, str] = {
+    "CogVLMVideoForCausalLM": "cogvlm",
+    "LlavaLlamaForCausalLM": "llava_llama",
+}
 
 
 class _Describe(Protocol):

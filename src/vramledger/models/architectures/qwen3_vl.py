@@ -1,0 +1,17 @@
+"""Qwen3-VL: Qwen3 behind the vision tower it shares with Qwen3.5 (transformers models/qwen3_vl)."""
+
+from __future__ import annotations
+
+from vramledger.models import architectures
+from vramledger.models.config import Config
+from vramledger.models.model import Model
+from vramledger.models.multimodal import WITHIN, compose, text_config
+from vramledger.models.towers_qwen import qwen3_vision_tower
+
+DEEPSTACK = (8, 16, 24)
+
+
+def describe(config: Config, model_id: str) -> Model:
+    text = architectures.describe(text_config(config, as_type="qwen3"), model_id)
+    tensors, tower = qwen3_vision_tower(config.sub("vision_config"), deepstack_default=DEEPSTACK)
+    return compose(text, config, model_id, prefixes=WITHIN, extra=tensors, towers=(tower,))
