@@ -59,10 +59,15 @@ def describe(config: Config, model_id: str) -> Model:
     if not tied:
         root.at("").lm_head("lm_head", rows, heads.width)
 
-    mixture = MixtureOfExperts(
-        num_experts=experts,
-        top_k=config.integer("num_experts_per_tok", default=2, maximum=experts),
-        intermediate=inner,
+    dense_mlp = DenseMlp(intermediate=inner, gated=True)
+    mixture = (
+        MixtureOfExperts(
+            num_experts=experts,
+            top_k=config.integer("num_experts_per_tok", default=2, maximum=experts),
+            intermediate=inner,
+        )
+        if mixed
+        else dense_mlp
     )
     return assemble(
         config,
@@ -77,7 +82,7 @@ def describe(config: Config, model_id: str) -> Model:
             Layer(
                 index=index,
                 token_mixers=(full_attention(heads) if index in attended else recurrent,),
-                channel_mixer=mixture if index in mixed else DenseMlp(intermediate=inner, gated=True),
+                channel_mixer=mixture if index in mixed else dense_mlp,
             )
             for index in range(count)
         ),
