@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import SHARED, Place, attention, gated_mlp, routed_experts, router
@@ -141,7 +141,12 @@ def attention_pattern(
     full = full_attention(heads)
     if "sliding_attention" not in types:
         return (full,) * count
-    sliding = sliding_attention(heads, config.integer("sliding_window", default=window or 0))
+    stated = (
+        config.integer("sliding_window")
+        if window is None
+        else config.integer("sliding_window", default=window)
+    )
+    sliding = sliding_attention(heads, stated)
     return tuple(sliding if kind == "sliding_attention" else full for kind in types)
 
 
@@ -275,6 +280,11 @@ def moe_decoder(
         draft_layers=draft_layers,
         default_dtype=default_dtype,
     )
+
+
+def with_draft(model: Model, place: Place, layers: tuple[Layer, ...]) -> Model:
+    """`model` with the draft layers whose tensors were listed into `place`, for layouts other than DeepSeek's."""
+    return replace(model, tensors=model.tensors + tuple(place.into), draft_layers=layers)
 
 
 def draft_input(place: Place, *, width: int, norm: str) -> None:
