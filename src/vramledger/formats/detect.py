@@ -29,20 +29,20 @@ _BLOCK_EDGES = (128, 64, 32, 256, 16, 512, 1024)
 _SCALE_NAMES = (".weight_scale_inv", ".weight_scale", ".scale")
 
 
-def detect_format(parts: Parts) -> WeightFormat:
+def detect_format(parts: Parts, *, columns: int | None = None) -> WeightFormat:
     """The format of one module (not a stack) whose parts have these types and shapes, keyed by suffix.
 
-    Where a header cannot tell two formats apart they take the same bytes: packed integers of
-    compressed-tensors say only bits times group size (the largest usual group that fits is taken, 4 bits
-    for one scale a row), GPTQ's order of activation is in its data. Raises UnknownFormat for parts that
-    no known format has, naming them.
+    `columns` is K where the model's description gives it. Without it the packed integers of
+    compressed-tensors say only bits times group size, and 4 bits with the largest usual group that fits is
+    taken (4 bits where a row has one scale); the bytes are the same. GPTQ's order of activation is in its
+    data, and changes no byte. Raises UnknownFormat for parts that no known format has, naming them.
     """
     if "_blocks" in parts:
         return Mxfp(bits=4, packing=Packing.GPT_OSS)
     if ".qweight" in parts:
         return _packed_columns(parts)
     if ".weight_packed" in parts:
-        return _compressed(parts)
+        return _compressed(parts, columns)
     if ".SCB" in parts:
         return Bnb8()
     for suffix in parts:
@@ -100,7 +100,7 @@ def _packed_columns(parts: Parts) -> WeightFormat:
     )
 
 
-def _compressed(parts: Parts) -> WeightFormat:
+def _compressed(parts: Parts, known_columns: int | None) -> WeightFormat:
     dtype, packed = parts[".weight_packed"]
     if ".weight_scale" not in parts:
         raise _unknown(parts)
@@ -111,14 +111,19 @@ def _compressed(parts: Parts) -> WeightFormat:
         return Mxfp(bits=4, packing=Packing.COMPRESSED_TENSORS)
     if len(packed) != 2 or len(scales) != 2 or scales[1] < 1:
         raise _unknown(parts)
-    bits, group = 4, -1
+    widths: tuple[int, ...] = (4, 8, 3, 2)
+    if known_columns is not None:
+        widths = tuple(width for width in widths if ceil_div(known_columns * width, 32) == packed[1])
+    if not widths:
+        raise _unknown(parts)
+    bits, group = widths[0], -1
     if scales[1] > 1:
         # Words a group = bits x group / 32, rounded up at the row's end only.
         fitting = [
             (width, size)
-            for width in (4, 8, 3, 2)
+            for width in widths
             for size in (128, 64, 32, 16, 256, 512, 1024)
-            for columns in (packed[1] * 32 // width,)
+            for columns in (known_columns or packed[1] * 32 // width,)
             if ceil_div(columns * width, 32) == packed[1] and ceil_div(columns, size) == scales[1]
         ]
         if not fitting:

@@ -18,7 +18,7 @@ class KvScaling(StrEnum):
     """What is stored beside the elements."""
 
     NONE = "none"
-    PER_TOKEN_HEAD = "per_token_head"  # one fp32 scale for each of K and V, per token and head
+    PER_TOKEN_HEAD = "per_token_head"  # noqa: S105 - one fp32 scale for each of K and V, per token and head
     GROUP_16 = "group_16"  # one e4m3 scale for every 16 elements
     TURBOQUANT = "turboquant"
     DS_MLA = "ds_mla"

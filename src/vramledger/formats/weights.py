@@ -50,7 +50,7 @@ class Dense:
 class Fp8:
     """8-bit floats with a scale for the tensor, each row, or each tile of `block` (rows, columns).
 
-    `static_input` adds the activation's scale, one fp32 value. `scale_name` is what the producer calls the
+    `static_input` adds the activation's scale, one value. `scale_name` is what the producer calls the
     weight's scale ("weight_scale_inv" in DeepSeek's layout, "scale" in DeepSeek-V4's).
     """
 
@@ -217,7 +217,7 @@ def _fp8(rows: int, columns: int, kind: Fp8) -> tuple[StoredPart, ...]:
             f".{kind.scale_name}", kind.scale_dtype, _scale_shape(rows, columns, kind.scale, kind.block)
         ),
     )
-    return parts + ((StoredPart(".input_scale", DType.F32, ()),) if kind.static_input else ())
+    return parts + ((StoredPart(".input_scale", kind.scale_dtype, ()),) if kind.static_input else ())
 
 
 def _int8(rows: int, columns: int, kind: Int8) -> tuple[StoredPart, ...]:
@@ -229,7 +229,7 @@ def _int8(rows: int, columns: int, kind: Int8) -> tuple[StoredPart, ...]:
     if kind.zero_points:
         parts.append(StoredPart(".weight_zero_point", DType.I8, scale))
     if kind.static_input:
-        parts.append(StoredPart(".input_scale", DType.F32, ()))
+        parts.append(StoredPart(".input_scale", kind.scale_dtype, ()))
     if kind.smooth:
         parts.append(StoredPart(".pre_quant_scale", DType.F16, (columns,)))
     return tuple(parts)
@@ -297,10 +297,11 @@ _GROUP_LAYOUTS: dict[Packing, Callable[[int, int, GroupInt], tuple[StoredPart, .
 def _nvfp4(rows: int, columns: int, kind: Nvfp4) -> tuple[StoredPart, ...]:
     """ModelOpt's unified checkpoint, or compressed-tensors' nvfp4-pack-quantized."""
     packed, scales = (rows, ceil_div(columns, 2)), (rows, ceil_div(columns, 16))
+    one: Shape = ()
     if kind.packing is Packing.COMPRESSED_TENSORS:
         names, one = (".weight_packed", ".weight_scale", ".weight_global_scale", ".input_global_scale"), (1,)
     else:
-        names, one = (".weight", ".weight_scale", ".weight_scale_2", ".input_scale"), ()
+        names = (".weight", ".weight_scale", ".weight_scale_2", ".input_scale")
     parts = [
         StoredPart(names[0], DType.U8, packed),
         StoredPart(names[1], DType.F8_E4M3, scales),
@@ -367,3 +368,31 @@ def _bnb4(rows: int, columns: int, kind: Bnb4) -> tuple[StoredPart, ...]:
         parts.append(StoredPart(".weight.nested_absmax", DType.F32, (ceil_div(blocks, 256),)))
         parts.append(StoredPart(".weight.nested_quant_map", DType.F32, (256,)))
     return tuple(parts)
+
+
+def format_label(kind: WeightFormat) -> str:
+    """A format in a few words ("INT4 group 128 (awq)")."""
+    match kind:
+        case Dense():
+            return kind.dtype.value
+        case Fp8():
+            return "FP8 " + (
+                "x".join(map(str, kind.block)) + " tiles"
+                if kind.scale is Granularity.BLOCK
+                else f"per {kind.scale}"
+            )
+        case Int8():
+            return f"INT8 per {kind.scale}"
+        case GroupInt():
+            group = "per channel" if kind.group_size == -1 else f"group {kind.group_size}"
+            return f"INT{kind.bits} {group} ({kind.packing})"
+        case Nvfp4():
+            return "NVFP4" if kind.input_scale else "NVFP4 weight-only"
+        case Mxfp():
+            return f"MXFP{kind.bits}"
+        case Bnb4():
+            return f"bitsandbytes {kind.quant_type}" + (" double-quantised" if kind.double_quant else "")
+        case Bnb8():
+            return "bitsandbytes INT8"
+        case Ggml():
+            return kind.type.name
