@@ -153,6 +153,12 @@ class Config:
         name = self.raw("dtype") or self.raw("torch_dtype")
         return parse_dtype(name) if isinstance(name, str) and name != "auto" else default
 
+    def num_labels(self) -> int:
+        """Outputs of a classifier: `num_labels`, the labels of `id2label`, or Transformers' default of two."""
+        labels = self._data.get("id2label")
+        stated = len(labels) if isinstance(labels, Mapping) and labels else 2
+        return self.integer("num_labels", default=stated)
+
     def replacing(self, **values: object) -> Config:
         """This object with some keys set; it shares the notes."""
         return Config({**self._data, **values}, self._where, self.notes)

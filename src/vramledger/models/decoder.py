@@ -38,6 +38,16 @@ def heads_from_config(config: Config, *, default_kv: int | None = None) -> Heads
     return Heads(width=width, heads=heads, kv=kv, head_dim=config.integer("head_dim", default=width // heads))
 
 
+def even_heads(config: Config, width: int, heads: int) -> Heads:
+    """Heads that share out the hidden width, each with its own keys and values.
+
+    Raises ConfigError when the width does not divide by the heads.
+    """
+    if width % heads:
+        raise config.fail("num_attention_heads", f"{heads} does not divide the hidden width {width}")
+    return Heads(width=width, heads=heads, kv=heads, head_dim=width // heads)
+
+
 def full_attention(heads: Heads) -> FullAttention:
     return FullAttention(
         q_heads=heads.heads, kv_heads=heads.kv, head_dim=heads.head_dim, v_head_dim=heads.head_dim

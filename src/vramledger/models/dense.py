@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramledger.models.blocks import Place, attention, fused_attention, gated_mlp
+from vramledger.models.blocks import Place, attention, fused_attention, gated_mlp, plain_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import (
     Heads,
@@ -125,9 +125,10 @@ class Skeleton:
         if final_norm:
             self.root.final_norm(self.names.norm, width, bias=norm_bias)
         if self.head == "score":
-            labels = _num_labels(self.config)
             last = self.root.at("", stage=Stage.LAST)
-            last.linear("score", Role.LM_HEAD, whole(labels), hidden(width), quantizable=False)
+            last.linear(
+                "score", Role.LM_HEAD, whole(self.config.num_labels()), hidden(width), quantizable=False
+            )
         elif self.head and not self.tied:
             self.root.at("").lm_head(self.names.head, self.rows, width, bias=head_bias)
         return assemble(
@@ -216,6 +217,30 @@ def gated_decoder(
     return frame.finish(model_id, layers, rope=(frame.rope(),) if rope is None else rope, norm_bias=norm_bias)
 
 
+def plain_decoder(
+    config: Config,
+    model_id: str,
+    default_class: str,
+    *,
+    heads: Heads | None = None,
+    bias: bool = False,
+    o_bias: bool = False,
+    mlp_bias: bool = False,
+    mlp_names: tuple[str, str] = ("mlp.up_proj", "mlp.down_proj"),
+    norm_bias: bool = False,
+    mixers: Sequence[TokenMixer] | None = None,
+) -> Model:
+    """Llama's frame around an MLP of one matrix up and one down."""
+    frame = skeleton(config, default_class, heads=heads)
+    frame.attention(bias=bias, o_bias=o_bias)
+    inner = config.integer("intermediate_size")
+    plain_mlp(frame.layer, *mlp_names, width=frame.heads.width, inner=inner, bias=mlp_bias)
+    frame.norms("input_layernorm", "post_attention_layernorm", bias=norm_bias)
+    channel = DenseMlp(intermediate=inner, gated=False)
+    layers = frame.uniform(channel) if mixers is None else layers_of_mixers(mixers, channel)
+    return frame.finish(model_id, layers, rope=(frame.rope(),), norm_bias=norm_bias)
+
+
 def _head(config: Config) -> str:
     classes = config.texts("architectures")
     name = classes[0] if classes else ""
@@ -226,10 +251,3 @@ def _head(config: Config) -> str:
     if name and not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         config.assume(f"{name} is described as a language model of its type, whatever head it has")
     return "lm_head"
-
-
-def _num_labels(config: Config) -> int:
-    """Transformers writes the labels as `id2label`, and has two where neither it nor num_labels is there."""
-    labels = config.raw("id2label")
-    stated = len(labels) if isinstance(labels, Mapping) and labels else 2
-    return config.integer("num_labels", default=stated)

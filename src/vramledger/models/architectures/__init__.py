@@ -16,9 +16,17 @@ from vramledger.models.config import Config
 from vramledger.models.model import Model
 
 ALIASES: dict[str, str] = {
+    "PanguEmbedded": "pangu_embedded",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "bert": "xlm_roberta",
     "gemma4_unified_text": "gemma4_text",
+    "granite": "llama",
+    "nemotron-nas": "nemotron_nas",
     "qwen3_5_moe": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_text",
+    "roberta": "xlm_roberta",
+    "stablelm_epoch": "stablelm",
     "umt5": "t5",
     "xlm-roberta": "xlm_roberta",
 }
@@ -26,6 +34,7 @@ ALIASES: dict[str, str] = {
 CLASSES: dict[str, str] = {
     "CogVLMVideoForCausalLM": "cogvlm",
     "LlavaLlamaForCausalLM": "llava_llama",
+    "MiniCPM3ForCausalLM": "minicpm3",
 }
 
 

@@ -1,0 +1,21 @@
+"""Nemotron and Minitron: an MLP without a gate, biased norms (transformers models/nemotron)."""
+
+from __future__ import annotations
+
+from vramledger.models.config import Config
+from vramledger.models.dense import plain_decoder
+from vramledger.models.model import Model
+
+
+def describe(config: Config, model_id: str) -> Model:
+    config = config.with_defaults("NemotronConfig", max_position_embeddings=4096, partial_rotary_factor=0.5)
+    bias = config.flag("attention_bias", default=False)
+    return plain_decoder(
+        config,
+        model_id,
+        "NemotronForCausalLM",
+        bias=bias,
+        o_bias=bias,
+        mlp_bias=config.flag("mlp_bias", default=False),
+        norm_bias=True,
+    )
