@@ -86,12 +86,8 @@ def _ropes(config: Config, head_dim: int, positions: int, types: tuple[str, ...]
         if kind not in types:
             continue
         own = stated.optional_sub(kind) if stated is not None else None
-        nested = config.replacing(rope_parameters=None if own is None else dict(_items(own)))
-        partial = own is not None and "partial_rotary_factor" in own
-        rotary = None if partial else head_dim // share
-        tables.append(rope_from_config(nested, head_dim, max_positions=positions, rotary=rotary))
-    return tuple(dict.fromkeys(tables))
-
-
-def _items(config: Config) -> list[tuple[str, object]]:
-    return [(key, config.raw(key)) for key in config.keys()]
+        rotary = None if own is not None and "partial_rotary_factor" in own else head_dim // share
+        tables.append(
+            rope_from_config(config, head_dim, max_positions=positions, rotary=rotary, layer_type=kind)
+        )
+    return tuple(tables)

@@ -32,7 +32,9 @@ NAMES = BlockNames(
 
 
 def describe(config: Config, model_id: str) -> Model:
-    nested = text_config(config, as_type="llama4_text").replacing(architectures=None)
+    nested = text_config(config, as_type="llama4_text").replacing(
+        architectures=None, quantization_config=config.raw("quantization_config")
+    )
     text = architectures.describe(nested, model_id)
     root = Place(prefix="vision_model.", component=Component.VISION)
     vision = config.sub("vision_config")
