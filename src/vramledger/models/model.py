@@ -55,6 +55,7 @@ class Model:
 
     `draft_layers` counts MTP layers stored in the checkpoint (their tensors have Component.DRAFT), `notes`
     what a reader should know (a default taken from the model class, a tensor the config does not size).
+    `state_dtype` is the element type of recurrent states where the config declares one.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Model:
     encoder_layers: tuple[Layer, ...] = ()
     draft_layers: tuple[Layer, ...] = ()
     is_pooling: bool = False
+    state_dtype: DType | None = None
     notes: tuple[str, ...] = ()
 
     @property

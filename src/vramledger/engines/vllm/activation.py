@@ -1,0 +1,196 @@
+"""The activation peak of the profile run on one rank.
+
+Source: vllm v1/worker/gpu_model_runner.py and v1/worker/gpu/model_runner.py (`profile_run`, `_dummy_run`,
+`_dummy_sampler_run`). One forward of T tokens, then the sampler on R rows; they do not overlap, except that
+the hidden states are alive in both. Encoders for other modalities run first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.sharding import RankKind, padded_vocab
+from vramledger.models.mixers import (
+    CompressedAttention,
+    DenseMlp,
+    FullAttention,
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LatentAttention,
+    LinearAttention,
+    Mamba1,
+    Mamba2,
+    MixtureOfExperts,
+    ShortConvolution,
+    TokenMixer,
+)
+from vramledger.models.model import Model, Tower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPeak:
+    """Bytes at the two (three) moments that compete; `encoder_cache_bytes` stays alive through the others."""
+
+    forward_bytes: int
+    sampler_bytes: int
+    hidden_bytes: int
+    encoder_bytes: int
+    encoder_cache_bytes: int
+    forward_formula: str
+    sampler_formula: str
+
+    @property
+    def peak_bytes(self) -> int:
+        decoder = max(self.forward_bytes, self.hidden_bytes + self.sampler_bytes)
+        return max(self.encoder_bytes, self.encoder_cache_bytes + decoder)
+
+    @property
+    def binding(self) -> str:
+        if self.encoder_bytes >= self.peak_bytes:
+            return "encoder"
+        return "sampler" if self.hidden_bytes + self.sampler_bytes > self.forward_bytes else "forward"
+
+
+def activation_peak(model: Model, settings: Settings, kind: RankKind) -> ActivationPeak:
+    """The peak of one kind of rank. MoE workspaces are not in it (see `workspace`)."""
+    tokens, width = settings.max_tokens, model.hidden_size
+    element = settings.dtype.bits // 8
+    hidden = tokens * width * element
+    layer_width = _widest_layer(model, settings, kind)
+    forward = element * tokens * (3 * width + layer_width)
+    formula = f"{element} B x T {tokens} x (3 x hidden {width} + widest layer {layer_width})"
+    if model.towers and not settings.flags.language_model_only:
+        forward += hidden
+        formula += f" + inputs as embeddings {hidden}"
+    if kind.stage > 0:
+        forward += 2 * hidden
+        formula += f" + received hidden and residual {2 * hidden}"
+    if settings.plan.tp > 1:
+        forward += hidden
+        formula += f" + all-reduce out of place {hidden}"
+    sampler, sampler_formula = sampler_peak(model, settings) if kind.is_last else (0, "not on this stage")
+    encoder, cache = (0, 0)
+    if kind.is_first and not settings.flags.language_model_only:
+        encoder, cache = encoder_peak(model, settings)
+    return ActivationPeak(
+        forward_bytes=forward,
+        sampler_bytes=sampler,
+        hidden_bytes=hidden,
+        encoder_bytes=encoder,
+        encoder_cache_bytes=cache,
+        forward_formula=formula,
+        sampler_formula=sampler_formula,
+    )
+
+
+def _widest_layer(model: Model, settings: Settings, kind: RankKind) -> int:
+    """Elements a token needs beside three hidden states in the widest layer of the stage: gate, up and their
+    product (3 I), or projections and attention output where those are wider."""
+    tp = settings.plan.tp
+    widest = 0
+    seen: set[object] = set()
+    for layer in model.layers:
+        if layer.index not in kind.layers:
+            continue
+        for mixer in layer.token_mixers:
+            if mixer not in seen:
+                seen.add(mixer)
+                widest = max(widest, mixer_width(mixer, tp) - model.hidden_size)
+        channel = layer.channel_mixer
+        if channel is not None and channel not in seen:
+            seen.add(channel)
+            widest = max(widest, _channel_width(channel, tp))
+    return widest
+
+
+def _channel_width(channel: DenseMlp | MixtureOfExperts, tp: int) -> int:
+    if isinstance(channel, DenseMlp):
+        return (3 if channel.gated else 2) * channel.intermediate // tp
+    dense = max(channel.shared_intermediate, channel.dense_intermediate)
+    return 3 * dense // tp
+
+
+def mixer_width(mixer: TokenMixer, tp: int) -> int:
+    """Elements a token takes in a mixer on one rank: projections in and the output before the last matrix."""
+    match mixer:
+        case LatentAttention():
+            heads = mixer.q_heads // tp
+            return (
+                heads * (2 * (mixer.nope_dim + mixer.rope_dim) + mixer.nope_dim + 2 * mixer.v_head_dim)
+                + mixer.q_lora_rank
+                + mixer.kv_lora_rank
+            )
+        case CompressedAttention():
+            return 2 * mixer.q_heads * mixer.head_dim // tp
+        case FullAttention():
+            kv = max(mixer.kv_heads // tp, 1)
+            return mixer.q_heads // tp * (mixer.head_dim + mixer.v_head_dim) + kv * (
+                mixer.head_dim + mixer.v_head_dim
+            )
+        case Mamba1():
+            return 5 * mixer.inner // tp
+        case Mamba2():
+            return (4 * mixer.inner + 4 * mixer.groups * mixer.state) // tp
+        case GatedDeltaNet():
+            return (4 * mixer.k_heads * mixer.k_dim + 4 * mixer.v_heads * mixer.v_dim) // tp
+        case KimiDeltaAttention():
+            return 6 * mixer.heads * mixer.head_dim // tp
+        case LinearAttention():
+            return 5 * mixer.heads * mixer.head_dim // tp
+        case ShortConvolution():
+            return 4 * mixer.channels // tp
+        case _:
+            return 0
+
+
+def sampler_bytes_per_logit(settings: Settings) -> int:
+    """Bytes alive for each of R x V logits at the sampler's peak, by version and runner.
+
+    38 = logits 2, fp32 copy 4, sorted 4 + 8 indices, sort scratch 20 (top-k and top-p forced on in the dummy
+    run, V0 and V1 up to 0.16); 14 = 2 + 4 + softmax 4 + noise 4 (Triton or FlashInfer sampler); 2 for the
+    greedy dummy of the V2 runner in 0.22 to 0.32. One gathered copy more under TP.
+    """
+    version = settings.version
+    if settings.v2_runner:
+        size = 14 if version.since(33) else 2
+    else:
+        size = 14 if settings.v1 and version.since(17) else 38
+    return size + (2 if settings.plan.tp > 1 else 0)
+
+
+def sampler_peak(model: Model, settings: Settings) -> tuple[int, str]:
+    """Bytes of the sampler's dummy run and their formula; none for pooling models."""
+    if model.is_pooling:
+        return 0, "no sampler: pooling model"
+    rows = settings.max_rows
+    vocab = padded_vocab(model.vocab_size) if settings.plan.tp > 1 else model.vocab_size
+    size = sampler_bytes_per_logit(settings)
+    return size * rows * vocab, f"{size} B x R {rows} x V {vocab}"
+
+
+def encoder_peak(model: Model, settings: Settings) -> tuple[int, int]:
+    """Bytes of the largest batch of items through the widest tower, and of its output kept for the forward.
+
+    Items fill max(T, largest item) tokens, at most max_num_seqs of them; a tower's layer holds three hidden
+    states, the MLP's inner width twice and attention's projections.
+    """
+    peak = cache = 0
+    element = settings.dtype.bits // 8
+    for tower in model.towers:
+        if not tower.max_item_tokens:
+            continue
+        budget = max(settings.max_tokens, tower.max_item_tokens)
+        items = max(1, min(budget // tower.max_item_tokens, settings.max_num_seqs))
+        tokens = items * tower.max_item_tokens
+        patches = tokens * max(tower.patches_per_token, 1)
+        peak = max(peak, element * patches * _tower_width(tower, settings))
+        cache = max(cache, element * tokens * model.hidden_size)
+    return peak + cache, cache
+
+
+def _tower_width(tower: Tower, settings: Settings) -> int:
+    tp = settings.plan.tp if settings.flags.mm_encoder_tp_mode == "weights" else 1
+    splits = tower.num_heads % tp == 0
+    ways = tp if splits else 1
+    return 3 * tower.hidden_size + max(2 * tower.intermediate_size, 4 * tower.hidden_size) // ways

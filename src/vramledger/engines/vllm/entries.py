@@ -1,0 +1,204 @@
+"""The ledger of one kind of rank: terms as entries with owner, lifetime, phases and evidence."""
+
+from __future__ import annotations
+
+from vramledger.engines.vllm.budget import RankTerms
+from vramledger.engines.vllm.buffers import block_table_bytes
+from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
+from vramledger.engines.vllm.kv_groups import Layout
+from vramledger.engines.vllm.runtime import counts_context_in_budget
+from vramledger.engines.vllm.settings import Settings
+from vramledger.evidence import Evidence, assumed, calculated, reported
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import (
+    AFTER_LOAD,
+    ALL_PHASES,
+    ByteRange,
+    Entry,
+    Lifetime,
+    Owner,
+    Phase,
+)
+from vramledger.models.checkpoint import Checkpoint
+
+PREFILL = frozenset({Phase.WARMUP, Phase.PREFILL, Phase.RECOVERY})
+DECODE = frozenset({Phase.DECODE})
+POOL = AFTER_LOAD
+RULES = "vllm"
+
+
+def rank_entries(
+    checkpoint: Checkpoint, settings: Settings, device: Device, terms: RankTerms, layout: Layout, pool: ByteRange
+) -> tuple[Entry, ...]:
+    """Every entry of one kind of rank; `pool` is what its KV tensors take."""
+    out = _weight_entries(settings, terms)
+    out += _adapter_entries(settings, terms)
+    out.append(
+        _entry(
+            Owner.KV_CACHE, "KV pool", POOL, pool,
+            calculated(
+                f"{RULES} {settings.version} num_blocks x bytes_per_block",
+                f"{layout.bytes_per_block(terms.kind.layers)} B a block over {len(layout.groups)} group(s)",
+            ),
+        )
+    )  # fmt: skip
+    out += _activation_entries(settings, terms)
+    out += _workspace_entries(settings, terms)
+    out += _outside_entries(settings, device, terms, layout)
+    return tuple(entry for entry in out if entry.bytes.high)
+
+
+def _entry(
+    owner: Owner,
+    name: str,
+    phases: frozenset[Phase],
+    size: ByteRange | int,
+    evidence: Evidence,
+    *,
+    lifetime: Lifetime = Lifetime.WORKER,
+    inside: bool = True,
+) -> Entry:
+    return Entry(
+        owner=owner,
+        name=name,
+        lifetime=lifetime,
+        phases=phases,
+        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
+        evidence=evidence,
+        inside_budget=inside,
+    )
+
+
+def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
+    plan, weights = settings.plan, terms.weights
+    source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
+    out = []
+    for name, group in weights.groups.items():
+        formula = f"{group.tensors} tensors: elements {group.elements} B"
+        if group.scales:
+            formula += f" + scales and zero points {group.scales} B"
+        if group.padding:
+            formula += f" + padding {group.padding} B"
+        out.append(_entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, formula)))
+    out.append(
+        _entry(
+            Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,
+            calculated(f"{RULES} layers/attention/mla_attention.py", "W_UK, W_UV kept beside a quantised kv_b"),
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
+            calculated(f"{RULES} layers/rotary_embedding", "positions x rotary_dim x element, whole on each rank"),
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.ALLOCATOR, "rounding of tensors", ALL_PHASES, weights.rounding_bytes,
+            calculated("torch caching allocator", "each tensor to a multiple of 512 B"),
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.WORKSPACE, "repacking at load", frozenset({Phase.LOAD}), weights.load_peak_extra_bytes,
+            calculated(f"{RULES} process_weights_after_loading", "largest module held twice while it is repacked"),
+            lifetime=Lifetime.ITERATION,
+        )
+    )  # fmt: skip
+    return out
+
+
+def _adapter_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
+    if terms.lora is None:
+        return []
+    flags = settings.flags
+    source = f"{RULES} lora/layers"
+    formula = f"{flags.max_loras} slots at rank {flags.max_lora_rank}"
+    return [
+        _entry(Owner.ADAPTERS, name, ALL_PHASES, size, calculated(source, formula))
+        for name, size in (
+            ("LoRA slots of linears", terms.lora.linears),
+            ("LoRA slots of experts", terms.lora.experts),
+            ("LoRA slots of embedding and head", terms.lora.vocabulary),
+        )
+    ]
+
+
+def _activation_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
+    activation = terms.activation
+    what = {
+        "encoder": "encoder of the largest items",
+        "sampler": f"hidden states and sampler: {activation.sampler_formula}",
+        "forward": f"forward: {activation.forward_formula}",
+    }[activation.binding]
+    decode_forward = activation.forward_bytes * settings.max_rows // max(settings.max_tokens, 1)
+    decode = max(decode_forward, activation.sampler_bytes)
+    spread = ByteRange(decode * 94 // 100, decode, decode * 112 // 100)
+    source = f"{RULES} profile_run; a model of its peak, within 0.94 to 1.12 of 9 logs that print it"
+    return [
+        _entry(
+            Owner.ACTIVATION, f"activation peak ({activation.binding})", PREFILL, terms.activation_range,
+            calculated(source, what), lifetime=Lifetime.ITERATION,
+        ),
+        _entry(
+            Owner.ACTIVATION, "activation of a decode step", DECODE, spread,
+            calculated(source, f"max(forward of {settings.max_rows} rows, sampler)"), lifetime=Lifetime.ITERATION,
+        ),
+    ]  # fmt: skip
+
+
+def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
+    out = []
+    if terms.moe is not None and terms.moe.persistent:
+        out.append(
+            _entry(
+                Owner.WORKSPACE, "experts' kernels", AFTER_LOAD, terms.moe.buffer_bytes,
+                calculated(f"{RULES} v1/worker/workspace.py, fused_moe/modular_kernel.py", terms.moe.formula),
+            )
+        )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.WORKSPACE, "matrix library", AFTER_LOAD, terms.matmul_bytes,
+            calculated("torch cuBLAS workspace", "one handle and stream"),
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.WORKSPACE, "runner buffers", ALL_PHASES, terms.buffer_bytes,
+            calculated(f"{RULES} v1/worker/gpu", terms.buffer_formula), inside=terms.buffers_charged,
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD, terms.graphs,
+            reported(GRAPH_OBSERVATIONS, f"{terms.graph_count} graphs"), inside=terms.graphs_charged,
+        )
+    )  # fmt: skip
+    return out
+
+
+def _outside_entries(settings: Settings, device: Device, terms: RankTerms, layout: Layout) -> list[Entry]:
+    charged = counts_context_in_budget(settings)
+    out = [
+        _entry(
+            Owner.RUNTIME_CONTEXT, "driver context and libraries", ALL_PHASES, terms.context.bytes,
+            assumed(terms.context.source), inside=charged,
+        ),
+        _entry(
+            Owner.ALLOCATOR, "loaded kernels and fragmentation", AFTER_LOAD, terms.kernels.bytes,
+            reported(terms.kernels.source),
+        ),
+        _entry(
+            Owner.WORKSPACE, "block tables and slot mappings", AFTER_LOAD,
+            block_table_bytes(settings, [group.spec.block_size for group in layout.groups]),
+            calculated(f"{RULES} v1/worker/block_table.py", f"{len(layout.groups)} group(s)"), inside=False,
+        ),
+    ]  # fmt: skip
+    if terms.collectives is not None:
+        out.append(
+            _entry(
+                Owner.COLLECTIVES, "communicators and all-reduce buffers", ALL_PHASES, terms.collectives.bytes,
+                assumed(terms.collectives.source), inside=charged,
+            )
+        )  # fmt: skip
+    return out

@@ -1,0 +1,136 @@
+"""vLLM's flags under vLLM's own names; None is "not given"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from vramledger.errors import FlagError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelPlan:
+    """Sizes of the parallel groups of one engine; `dp` counts data-parallel replicas."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    dcp: int = 1
+    pcp: int = 1
+    enable_expert_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "dp", "dcp", "pcp"):
+            size = getattr(self, name)
+            if not 1 <= size <= 4096:
+                raise FlagError(f"--{name} is {size}, outside 1 to 4096", flag=name, value=size)
+        if self.tp % self.dcp:
+            raise FlagError(
+                f"--decode-context-parallel-size {self.dcp} does not divide --tp {self.tp}",
+                flag="decode_context_parallel_size",
+                value=self.dcp,
+            )
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of one replica."""
+        return self.tp * self.pp
+
+    @property
+    def expert_group(self) -> int:
+        """Ranks the experts of a layer are spread over (FusedMoEParallelConfig: dp x pcp x tp flattened)."""
+        return self.dp * self.pcp * self.tp
+
+    @property
+    def ep(self) -> int:
+        return self.expert_group if self.enable_expert_parallel else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """`--speculative-config`: the method and how many tokens it drafts."""
+
+    method: str
+    num_speculative_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmFlags:
+    """What the command line said. `offline` is the `LLM` class instead of `vllm serve`;
+    `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    kv_cache_dtype: str = "auto"
+    dtype: str = "auto"
+    quantization: str | None = None
+    block_size: int | None = None
+    enforce_eager: bool = False
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    async_scheduling: bool | None = None
+    max_cudagraph_capture_size: int | None = None
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    fully_sharded_loras: bool = False
+    speculative: Speculation | None = None
+    num_redundant_experts: int = 0
+    mamba_cache_mode: str | None = None
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    mm_encoder_tp_mode: str = "weights"
+    language_model_only: bool = False
+    pp_layer_partition: tuple[int, ...] | None = None
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+    offline: bool = False
+    use_v1: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise _bad(name, value, "must be at least 1")
+        if self.max_model_len is not None and self.max_model_len != AUTO and self.max_model_len < 1:
+            raise _bad("max_model_len", self.max_model_len, "must be at least 1, or auto")
+        util = self.gpu_memory_utilization
+        if util is not None and not 0 < util <= 1:
+            raise _bad("gpu_memory_utilization", util, "must be above 0 and at most 1")
+        if self.kv_cache_memory_bytes is not None and self.num_gpu_blocks_override is not None:
+            raise FlagError(
+                "--kv-cache-memory-bytes and --num-gpu-blocks-override both size the pool; give one",
+                flag="kv_cache_memory_bytes",
+                value=self.kv_cache_memory_bytes,
+            )
+        if self.max_lora_rank not in LORA_RANKS:
+            raise _bad("max_lora_rank", self.max_lora_rank, f"must be one of {', '.join(map(str, LORA_RANKS))}")
+        if self.mm_encoder_tp_mode not in {"weights", "data"}:
+            raise _bad("mm_encoder_tp_mode", self.mm_encoder_tp_mode, "must be weights or data")
+        if self.mamba_cache_mode not in {None, "none", "align", "all"}:
+            raise _bad("mamba_cache_mode", self.mamba_cache_mode, "must be none, align or all")
+
+
+AUTO = -1
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_POSITIVE = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_memory_bytes",
+    "num_gpu_blocks_override",
+    "block_size",
+    "max_loras",
+)
+
+
+def flag_names() -> tuple[str, ...]:
+    """Every flag's name as Python spells it."""
+    return tuple(item.name for item in fields(VllmFlags))
+
+
+def _bad(name: str, value: object, rule: str) -> FlagError:
+    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=value)

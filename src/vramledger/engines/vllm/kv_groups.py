@@ -1,0 +1,183 @@
+"""Layers grouped so that every group can draw blocks of one size from one pool.
+
+Source: vllm v1/core/kv_cache_utils.py up to 0.32, v1/core/kv_cache_planning.py in 0.33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, LayerSpec
+from vramledger.engines.vllm.version import VllmVersion
+from vramledger.units import ceil_div
+
+FULL_KINDS = (KvKind.FULL, KvKind.CROSS, KvKind.MLA, KvKind.INDEXER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Layers that share block ids. `specs` are the distinct specs of a uniform-type group, else one."""
+
+    spec: KvSpec
+    members: tuple[LayerSpec, ...]
+    padding_layers: int = 0
+
+    def page_sum(self, layers: range | None = None) -> int:
+        """Bytes one block takes over this group's layers (those within `layers`)."""
+        return sum(m.spec.page_bytes for m in self.members if layers is None or m.layer in layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Groups of a whole model; `unified` tells that windows were given up and all layers keep all tokens."""
+
+    groups: tuple[Group, ...]
+    unified: bool = False
+    packed: bool = False
+
+    def bytes_per_block(self, layers: range | None = None) -> int:
+        """Bytes one pool block takes on a stage that holds `layers`: the widest group there."""
+        return max((group.page_sum(layers) for group in self.groups), default=0)
+
+    @property
+    def block_size(self) -> int:
+        """Smallest group block size in tokens, 0 without groups."""
+        return min((group.spec.block_size for group in self.groups), default=0)
+
+
+def plan_groups(specs: Sequence[LayerSpec], version: VllmVersion, *, v1: bool, hybrid_manager: bool) -> Layout:
+    """Groups of `specs`.
+
+    V0 and a disabled hybrid manager keep every attention layer at full length. Mixed pages that cannot be
+    unified fall back to full attention too, as the engine does with a warning.
+    """
+    if not specs:
+        return Layout(groups=())
+    if not v1:
+        return Layout(groups=(_whole([_as_full(item) for item in specs]),), unified=True)
+    unified = False
+    if not hybrid_manager and not _is_uniform(specs):
+        specs = [_as_full(item) for item in specs]
+        unified = True
+    if _is_uniform(specs):
+        return Layout(groups=(_whole(specs),), unified=unified)
+    if any(item.spec.kind is KvKind.MLA_WINDOW for item in specs):
+        return _packed(specs)
+    same_page = _unify_pages(specs)
+    if same_page is None:
+        return Layout(groups=(_whole([_as_full(item) for item in specs]),), unified=True)
+    return Layout(groups=_by_count(same_page, version), unified=unified)
+
+
+def _as_full(item: LayerSpec) -> LayerSpec:
+    if item.spec.kind in (KvKind.WINDOW, KvKind.CHUNKED, KvKind.CROSS):
+        return replace(item, spec=replace(item.spec, kind=KvKind.FULL, window=0, chunk=0, max_tokens=0))
+    return item
+
+
+def _is_uniform(specs: Sequence[LayerSpec]) -> bool:
+    """One group holds all: equal block sizes, and all full-length, or all one window, or all one state."""
+    first = specs[0].spec
+    if any(item.spec.block_size != first.block_size for item in specs):
+        return False
+    if all(item.spec.kind in (KvKind.FULL, KvKind.MLA, KvKind.INDEXER) for item in specs):
+        return True
+    if first.kind is KvKind.RECURRENT:
+        return all(item.spec == first for item in specs)
+    return all(
+        item.spec.kind is first.kind
+        and item.spec.window == first.window
+        and item.spec.chunk == first.chunk
+        and item.spec.max_tokens == first.max_tokens
+        for item in specs
+    )
+
+
+def _whole(specs: Sequence[LayerSpec]) -> Group:
+    return Group(spec=specs[0].spec, members=tuple(specs))
+
+
+def _unify_pages(specs: Sequence[LayerSpec]) -> list[LayerSpec] | None:
+    """Every page raised to the largest: by a larger block where it divides, else by padding.
+
+    None where an MLA page does not divide the largest one.
+    """
+    target = max(item.spec.page_bytes for item in specs)
+    out = []
+    for item in specs:
+        spec = item.spec
+        if spec.page_bytes == target:
+            out.append(item)
+        elif spec.kind is not KvKind.RECURRENT and target % spec.page_bytes == 0:
+            ratio = target // spec.page_bytes
+            out.append(
+                replace(
+                    item,
+                    spec=replace(
+                        spec,
+                        block_size=spec.block_size * ratio,
+                        page_bytes=target,
+                        content_bytes=spec.content_bytes * ratio,
+                    ),
+                )
+            )
+        elif spec.kind in (KvKind.MLA, KvKind.INDEXER):
+            return None
+        else:
+            out.append(replace(item, spec=replace(spec, page_bytes=target)))
+    return out
+
+
+def _by_count(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[Group, ...]:
+    buckets: dict[KvSpec, list[LayerSpec]] = {}
+    for item in specs:
+        buckets.setdefault(item.spec, []).append(item)
+    size = group_size([len(bucket) for bucket in buckets.values()], version)
+    groups = []
+    for spec, bucket in buckets.items():
+        count = ceil_div(len(bucket), size)
+        padding = count * size - len(bucket)
+        for index in range(count):
+            members = tuple(bucket[index::count])
+            groups.append(Group(spec=spec, members=members, padding_layers=size - len(members) if padding else 0))
+    return tuple(groups)
+
+
+def group_size(bucket_sizes: list[int], version: VllmVersion) -> int:
+    """Layers a group: the smallest bucket, or the largest where the two are close (factor 1.5; 1.25 in
+    0.12 to 0.17; never before)."""
+    smallest, largest = min(bucket_sizes), max(bucket_sizes)
+    if not version.since(11, 1):
+        return smallest
+    factor_times_100 = 150 if version.since(18) else 125
+    return largest if largest * 100 < smallest * factor_times_100 else smallest
+
+
+def _packed(specs: Sequence[LayerSpec]) -> Layout:
+    """DeepSeek-V4: one group a bucket of equal kind and window, each block as wide as the widest group.
+
+    The engine further splits small-page buckets to fill that block; the split chosen here is the number of
+    a bucket's layers that fits into the widest attention bucket, which is what its search minimises.
+    """
+    buckets: dict[tuple[KvKind, int, int], list[LayerSpec]] = {}
+    for item in specs:
+        kind = KvKind.COMPRESSED if item.spec.kind is KvKind.INDEXER else item.spec.kind
+        buckets.setdefault((kind, item.spec.block_size, item.spec.window), []).append(item)
+    width = max(
+        sum(item.spec.page_bytes for item in bucket)
+        for (kind, _, _), bucket in buckets.items()
+        if kind is KvKind.COMPRESSED
+    )
+    groups = []
+    for bucket in buckets.values():
+        per_group: list[LayerSpec] = []
+        filled = 0
+        for item in bucket:
+            if per_group and filled + item.spec.page_bytes > width:
+                groups.append(_whole(per_group))
+                per_group, filled = [], 0
+            per_group.append(item)
+            filled += item.spec.page_bytes
+        groups.append(_whole(per_group))
+    return Layout(groups=tuple(groups), packed=True)

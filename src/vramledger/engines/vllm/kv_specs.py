@@ -1,0 +1,338 @@
+"""One KV spec a layer: what a block of it holds and how many bytes that takes on one rank.
+
+Source: vllm v1/kv_cache_interface.py, model_executor/layers/mamba/mamba_utils.py, platforms/interface.py
+(alignment of recurrent pages), attention backends' supported block sizes; 0.33.0 unless a version is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from vramledger.engines.vllm.settings import Settings
+from vramledger.errors import FlagError
+from vramledger.formats.dtypes import DType, parse_dtype
+from vramledger.formats.kv import KvFormat, kv_bytes, latent_bytes
+from vramledger.hardware.catalogue import Device
+from vramledger.models.mixers import (
+    RECURRENT,
+    ChunkedAttention,
+    CompressedAttention,
+    CrossAttention,
+    EncoderAttention,
+    FullAttention,
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LatentAttention,
+    LinearAttention,
+    Mamba1,
+    Mamba2,
+    RwkvMixer,
+    SharedKvAttention,
+    ShortConvolution,
+    SlidingWindowAttention,
+    TokenMixer,
+)
+from vramledger.models.model import Model
+from vramledger.units import ceil_div, round_up
+
+INDEXER_KEY_BYTES = 132  # 128 fp8 elements and one fp32 scale (vllm v1/attention/backends/mla/indexer.py)
+
+
+class KvKind(StrEnum):
+    FULL = "full_attention"
+    WINDOW = "sliding_window"
+    CHUNKED = "chunked_local"
+    MLA = "mla"
+    INDEXER = "mla_indexer"
+    MLA_WINDOW = "sliding_window_mla"
+    COMPRESSED = "compressed_mla"
+    COMPRESSOR_STATE = "compressor_state"
+    CROSS = "cross_attention"
+    RECURRENT = "mamba"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvSpec:
+    """A layer's cache on one rank. Two layers whose specs are equal may share block ids.
+
+    `page_bytes` is one block, padding included; `content_bytes` without it. `window` counts tokens (0:
+    none), `max_tokens` bounds what a request can store (0: its length), `tokens_per_state` is above 1 for
+    compressed histories.
+    """
+
+    kind: KvKind
+    block_size: int
+    page_bytes: int
+    content_bytes: int
+    window: int = 0
+    chunk: int = 0
+    max_tokens: int = 0
+    tokens_per_state: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """The spec of one layer; a layer may have several (parallel hybrids, MLA with an indexer)."""
+
+    layer: int
+    spec: KvSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentState:
+    """Bytes one sequence keeps in one recurrent layer on one rank."""
+
+    conv_bytes: int
+    state_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.conv_bytes + self.state_bytes
+
+
+def local_kv_heads(kv_heads: int, tp: int) -> int:
+    """KV heads a rank keeps: divided, or one where there are more ranks than heads.
+
+    Raises FlagError where neither number divides the other (model_executor/layers/linear.py).
+    """
+    if kv_heads % tp == 0:
+        return kv_heads // tp
+    if tp % kv_heads == 0:
+        return 1
+    raise FlagError(f"--tp {tp}: {kv_heads} KV heads neither divide by it nor divide it", flag="tp", value=tp)
+
+
+def divided(count: int, tp: int, what: str) -> int:
+    """count / tp, or a FlagError that names `what`."""
+    if count % tp:
+        raise FlagError(f"--tp {tp} does not divide {what} {count}", flag="tp", value=tp)
+    return count // tp
+
+
+def recurrent_state(mixer: TokenMixer, model: Model, settings: Settings) -> RecurrentState:
+    """State sizes of section mamba_utils.py; conv in the cache dtype, state in the SSM cache dtype."""
+    tp, spec = settings.plan.tp, settings.num_speculative_tokens
+    conv_dtype = _state_dtype(settings.flags.mamba_cache_dtype, settings.dtype)
+    state_default = model.state_dtype or _default_state_dtype(mixer, conv_dtype)
+    state_dtype = _state_dtype(settings.flags.mamba_ssm_cache_dtype, state_default)
+    conv = state = 0
+    match mixer:
+        case Mamba1(inner=inner, state=width, conv_kernel=kernel):
+            local = divided(inner, tp, "mamba channels")
+            conv, state = local * (kernel - 1), local * width
+        case Mamba2(heads=heads, head_dim=dim, groups=groups, state=width, conv_kernel=kernel):
+            channels = heads * dim + 2 * extended_groups(groups, tp) * width
+            conv = channels // tp * (kernel - 1 + spec)
+            state = divided(heads, tp, "mamba heads") * dim * width
+        case GatedDeltaNet(k_heads=kh, v_heads=vh, k_dim=kd, v_dim=vd, conv_kernel=kernel):
+            conv = divided(2 * kh * kd + vh * vd, tp, "linear attention channels") * (kernel - 1 + spec)
+            state = divided(vh, tp, "linear attention heads") * vd * kd
+        case KimiDeltaAttention(heads=heads, head_dim=dim, conv_kernel=kernel):
+            local = divided(heads, tp, "linear attention heads")
+            conv, state = 3 * local * dim * (kernel - 1), local * dim * dim
+        case LinearAttention(heads=heads, head_dim=dim):
+            state = divided(heads, tp, "linear attention heads") * dim * dim
+        case ShortConvolution(channels=channels, kernel=kernel):
+            conv = divided(channels, tp, "convolution channels") * (kernel - 1)
+        case RwkvMixer(state_elements=elements):
+            state = elements
+    return RecurrentState(conv_bytes=conv_dtype.bytes_for(conv), state_bytes=state_dtype.bytes_for(state))
+
+
+def extended_groups(groups: int, tp: int) -> int:
+    """Mamba-2 groups after replication to a multiple that tp divides."""
+    return groups if groups % tp == 0 else groups + (tp - groups)
+
+
+def _default_state_dtype(mixer: TokenMixer, conv_dtype: DType) -> DType:
+    """KDA and lightning attention keep fp32 states by default; the others follow the cache dtype."""
+    return DType.F32 if isinstance(mixer, KimiDeltaAttention | LinearAttention) else conv_dtype
+
+
+def _state_dtype(flag: str, default: DType) -> DType:
+    return default if flag == "auto" else parse_dtype(flag)
+
+
+def layer_specs(model: Model, settings: Settings, device: Device, kv_format: KvFormat) -> tuple[LayerSpec, ...]:
+    """Specs of every decoder layer (and draft layer when speculation loads it), recurrent pages aligned."""
+    block = primary_block_size(model, settings, device)
+    layers = list(model.layers)
+    if settings.flags.speculative and settings.flags.speculative.method == "mtp":
+        layers += list(model.draft_layers)
+    pairs = [(layer.index, mixer) for layer in layers for mixer in layer.token_mixers]
+    states = [recurrent_state(m, model, settings) for _, m in pairs if isinstance(m, RECURRENT)]
+    attention = [m for _, m in pairs if not isinstance(m, RECURRENT) and _keeps_kv(m)]
+    page = max((state.bytes for state in states), default=0)
+    if states and attention:
+        block = aligned_block_size(block, page, attention, settings, kv_format)
+    specs: list[LayerSpec] = []
+    for index, mixer in pairs:
+        if isinstance(mixer, RECURRENT):
+            content = recurrent_state(mixer, model, settings).bytes
+            specs.append(LayerSpec(layer=index, spec=_recurrent_spec(content, block, settings)))
+        else:
+            specs += [LayerSpec(layer=index, spec=spec) for spec in _attention_specs(mixer, block, settings, kv_format)]
+    return _pad_recurrent(specs)
+
+
+def _keeps_kv(mixer: TokenMixer) -> bool:
+    return not isinstance(mixer, SharedKvAttention | EncoderAttention)
+
+
+def _recurrent_spec(content: int, block: int, settings: Settings) -> KvSpec:
+    size = block if recurrent_mode(settings) != "none" else settings.context_len
+    return KvSpec(kind=KvKind.RECURRENT, block_size=size, page_bytes=content, content_bytes=content)
+
+
+def recurrent_mode(settings: Settings) -> str:
+    """`none` keeps one state a request; `align` keeps states at block boundaries for prefix caching."""
+    if settings.flags.mamba_cache_mode is not None:
+        return settings.flags.mamba_cache_mode
+    return "align" if settings.prefix_caching else "none"
+
+
+def _pad_recurrent(specs: list[LayerSpec]) -> tuple[LayerSpec, ...]:
+    target = max(
+        (item.spec.page_bytes for item in specs if item.spec.kind is not KvKind.RECURRENT), default=0
+    )
+    return tuple(
+        replace(item, spec=replace(item.spec, page_bytes=max(target, item.spec.page_bytes)))
+        if item.spec.kind is KvKind.RECURRENT
+        else item
+        for item in specs
+    )
+
+
+def _attention_specs(
+    mixer: TokenMixer, block: int, settings: Settings, kv_format: KvFormat
+) -> tuple[KvSpec, ...]:
+    tp = settings.plan.tp
+    match mixer:
+        case SharedKvAttention() | EncoderAttention():
+            return ()
+        case LatentAttention():
+            page = latent_bytes(
+                kv_format, tokens=block, kv_lora_rank=mixer.kv_lora_rank, rope_dim=mixer.rope_dim
+            )
+            spec = KvSpec(kind=KvKind.MLA, block_size=block, page_bytes=page, content_bytes=page)
+            if mixer.indexer is None or not mixer.indexer.keeps_keys:
+                return (spec,)
+            keys = block * INDEXER_KEY_BYTES
+            return (spec, KvSpec(kind=KvKind.INDEXER, block_size=block, page_bytes=keys, content_bytes=keys))
+        case CompressedAttention():
+            return _compressed_specs(mixer)
+        case FullAttention():
+            v_head_dim = mixer.v_head_dim if settings.version.since(14) else mixer.head_dim
+            page = kv_bytes(
+                kv_format,
+                tokens=block,
+                kv_heads=local_kv_heads(mixer.kv_heads, tp),
+                head_dim=mixer.head_dim,
+                v_head_dim=v_head_dim,
+            )
+            base = KvSpec(kind=KvKind.FULL, block_size=block, page_bytes=page, content_bytes=page)
+            if isinstance(mixer, SlidingWindowAttention):
+                return (replace(base, kind=KvKind.WINDOW, window=mixer.window),)
+            if isinstance(mixer, ChunkedAttention):
+                return (replace(base, kind=KvKind.CHUNKED, chunk=mixer.chunk),)
+            if isinstance(mixer, CrossAttention) and settings.v1:
+                return (replace(base, kind=KvKind.CROSS, max_tokens=mixer.max_encoder_tokens),)
+            return (base,)
+    return ()
+
+
+V4_STATE_BYTES = 584  # 448 fp8 + 64 bf16 rope + 8 scales and padding, as fp8_ds_mla packs a V4 latent
+V4_BLOCK = 256
+V4_WINDOW_BLOCK = 64
+
+
+def _compressed_specs(mixer: CompressedAttention) -> tuple[KvSpec, ...]:
+    """DeepSeek-V4's caches: the window, the compressed history, its index keys and the compressor's own
+    fp32 states (vllm models/deepseek_v4)."""
+    window = round_up(V4_WINDOW_BLOCK * V4_STATE_BYTES, 576)
+    specs = [
+        KvSpec(
+            kind=KvKind.MLA_WINDOW,
+            block_size=V4_WINDOW_BLOCK,
+            page_bytes=window,
+            content_bytes=V4_WINDOW_BLOCK * V4_STATE_BYTES,
+            window=mixer.window,
+        )
+    ]
+    ratio = mixer.compress_ratio
+    if ratio > 1:
+        content = V4_BLOCK // ratio * V4_STATE_BYTES
+        specs.append(
+            KvSpec(
+                kind=KvKind.COMPRESSED,
+                block_size=V4_BLOCK,
+                page_bytes=round_up(content, 576),
+                content_bytes=content,
+                tokens_per_state=ratio,
+            )
+        )
+        specs.append(_compressor_state(mixer.head_dim, ratio))
+        if mixer.indexer is not None and mixer.indexer.keeps_keys:
+            keys = V4_BLOCK // ratio * INDEXER_KEY_BYTES
+            specs.append(
+                KvSpec(
+                    kind=KvKind.INDEXER,
+                    block_size=V4_BLOCK,
+                    page_bytes=round_up(keys, 512),
+                    content_bytes=keys,
+                    tokens_per_state=ratio,
+                )
+            )
+            specs.append(_compressor_state(mixer.indexer.head_dim, ratio))
+    return tuple(specs)
+
+
+def _compressor_state(head_dim: int, ratio: int) -> KvSpec:
+    """fp32 key and gate of each token still to be compressed; overlapping windows at ratio 4 keep two sets."""
+    overlap = 2 if ratio == 4 else 1
+    block = 4 if ratio == 4 else 8
+    content = block * 2 * overlap * head_dim * 4
+    return KvSpec(
+        kind=KvKind.COMPRESSOR_STATE,
+        block_size=block,
+        page_bytes=content,
+        content_bytes=content,
+        window=overlap * ratio,
+    )
+
+
+def aligned_block_size(
+    block: int, state_bytes: int, attention: list[TokenMixer], settings: Settings, kv_format: KvFormat
+) -> int:
+    """The attention block size whose page is not below a recurrent page (platforms/interface.py)."""
+    pages = [spec.page_bytes for mixer in attention for spec in _attention_specs(mixer, block, settings, kv_format)]
+    unit = max(block, 128) if any(isinstance(mixer, LatentAttention) for mixer in attention) else block
+    per_token = max(pages) // block
+    return unit * ceil_div(state_bytes, unit * per_token)
+
+
+def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
+    """`--block-size`, or what the attention backend of this version and device wants; 16 for the plain ones.
+
+    MLA up to 0.17 is forced to 64 (FlashMLA, Hopper) or 128 (CUTLASS, Blackwell) by platforms/cuda.py.
+    """
+    if settings.flags.block_size is not None:
+        return settings.flags.block_size
+    mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
+    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        return V4_BLOCK
+    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    if device.vendor == "cpu":
+        return 16 if latent else 128
+    if device.vendor == "intel":
+        return 64 if settings.version.since(18) else 16
+    if not latent or not settings.v1:
+        return 16
+    if any(mixer.indexer is not None for mixer in latent):
+        return 64
+    if device.architecture == "blackwell":
+        return 128 if not settings.version.since(15) else 64 if not settings.version.since(18) else 32
+    if device.architecture == "hopper":
+        return 16 if settings.version.since(18) else 64
+    return 16

@@ -1,0 +1,165 @@
+"""How a local matrix lies on the device after vLLM's loader has repacked it.
+
+Source: vllm model_executor/layers/quantization (fp8.py, gptq_marlin.py, awq_marlin.py, modelopt.py,
+bitsandbytes.py, compressed_tensors/), quantization/utils/marlin_utils.py, fused_moe/oracle/mxfp4.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from vramledger.engines.vllm.capability import capability, has_fp8_units
+from vramledger.engines.vllm.settings import Settings
+from vramledger.formats.dtypes import DType
+from vramledger.formats.weights import (
+    Bnb4,
+    Bnb8,
+    Dense,
+    Fp8,
+    Ggml,
+    Granularity,
+    GroupInt,
+    Int8,
+    Mxfp,
+    Nvfp4,
+    WeightFormat,
+)
+from vramledger.hardware.catalogue import Device
+from vramledger.units import ceil_div, round_up
+
+FP32 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Bytes of one local matrix (or stack): elements, scales and zero points, padding."""
+
+    elements: int
+    scales: int
+    padding: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.elements + self.scales + self.padding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertPadding:
+    """What the experts' kernel rounds local widths up to, and the element type of biases."""
+
+    intermediate: int = 1
+    hidden: int = 1
+    bias_dtype: DType | None = None
+
+
+def expert_padding(kind: WeightFormat, device: Device, settings: Settings) -> ExpertPadding:
+    """Padding of expert stacks by format, device and version (mxfp4_round_up_hidden_size_and_intermediate_size;
+    marlin_utils.py for packed integers)."""
+    match kind:
+        case Mxfp(bits=4):
+            return _mxfp4_padding(device, settings)
+        case GroupInt(group_size=group):
+            return ExpertPadding(intermediate=lcm(64, group) if group > 0 else 64)
+        case Dense() if _trtllm_moe(device, settings):
+            return ExpertPadding(intermediate=128)
+        case _:
+            return ExpertPadding()
+
+
+def _trtllm_moe(device: Device, settings: Settings) -> bool:
+    return device.architecture == "blackwell" and settings.version.since(12)
+
+
+def _mxfp4_padding(device: Device, settings: Settings) -> ExpertPadding:
+    backend = settings.flags.moe_backend
+    if device.vendor == "amd":
+        return ExpertPadding(intermediate=256, hidden=256)
+    if backend == "marlin" or (backend is None and capability(device) < 90):
+        return ExpertPadding(intermediate=128, hidden=256)
+    if device.architecture == "blackwell" and backend is None:
+        if not settings.version.since(11):
+            return ExpertPadding(intermediate=256, hidden=256, bias_dtype=DType.F32)
+        return ExpertPadding(intermediate=128, hidden=256, bias_dtype=DType.F32)
+    return ExpertPadding(intermediate=64)
+
+
+def matrix_bytes(
+    kind: WeightFormat, rows: tuple[int, ...], columns: int, *, stack: int, settings: Settings, device: Device
+) -> Laid:
+    """Bytes of `stack` fused matrices of sum(rows) x columns on one rank.
+
+    `rows` are the output rows of each logical matrix that the engine fused (q, k, v; gate, up).
+    """
+    total_rows = sum(rows)
+    count = stack * total_rows * columns
+    match kind:
+        case Dense():
+            return Laid(settings.dtype.bytes_for(count), 0)
+        case Fp8():
+            return Laid(count, stack * _fp8_scales(kind, rows, columns, device))
+        case Int8(scale=scale):
+            scales = total_rows if scale is Granularity.CHANNEL else len(rows)
+            return Laid(count, stack * FP32 * scales)
+        case GroupInt():
+            return _group_int(kind, total_rows, columns, stack, settings)
+        case Nvfp4():
+            return _nvfp4(rows, columns, stack)
+        case Mxfp(bits=bits):
+            return Laid(count * bits // 8, stack * total_rows * ceil_div(columns, 32))
+        case Bnb4(double_quant=nested):
+            blocks = ceil_div(total_rows * columns, 64)
+            per_matrix = FP32 * blocks
+            if nested and not settings.version.since(6):
+                per_matrix = blocks + FP32 * (ceil_div(blocks, 256) + 256)
+            return Laid(count // 2, stack * (per_matrix + FP32 * 16))
+        case Bnb8():
+            return Laid(count, stack * FP32 * total_rows)
+        case Ggml(type=block):
+            return Laid(stack * total_rows * ceil_div(columns, block.block_elements) * block.block_bytes, 0)
+
+
+def _fp8_scales(kind: Fp8, rows: tuple[int, ...], columns: int, device: Device) -> int:
+    """Bytes of one fused matrix's scales. GPUs without FP8 units run Marlin with 2-byte scales a channel."""
+    static = FP32 if kind.static_input else 0
+    if kind.scale is Granularity.BLOCK:
+        return FP32 * ceil_div(sum(rows), kind.block[0]) * ceil_div(columns, kind.block[1])
+    if not has_fp8_units(device):
+        return 2 * sum(rows)
+    if kind.scale is Granularity.CHANNEL:
+        return FP32 * sum(rows) + static
+    return FP32 * len(rows) + static
+
+
+def _group_int(kind: GroupInt, rows: int, columns: int, stack: int, settings: Settings) -> Laid:
+    """Packed words, fp16 scales a group, zero points only where the format is asymmetric."""
+    group = kind.group_size if kind.group_size > 0 else columns
+    elements = stack * rows * columns * kind.bits // 8
+    groups = ceil_div(columns, group)
+    scales = 2 * groups * rows
+    if kind.zero_points:
+        scales += groups * rows * kind.bits // 8
+    if kind.act_order and not settings.version.since(10):
+        scales += 2 * 4 * columns
+    padding = 0
+    if stack == 1:
+        padded_rows, padded_columns = min(
+            (round_up(rows, 64), round_up(columns, lcm(128, group))),
+            (round_up(rows, 128), round_up(columns, lcm(64, group))),
+            key=lambda shape: shape[0] * shape[1],
+        )
+        if settings.version.since(MARLIN_PADS_SINCE):
+            padding = (padded_rows * padded_columns - rows * columns) * kind.bits // 8
+    return Laid(elements, stack * scales, padding)
+
+
+MARLIN_PADS_SINCE = 20
+
+
+def _nvfp4(rows: tuple[int, ...], columns: int, stack: int) -> Laid:
+    """Half a byte an element; e4m3 scales swizzled in tiles of 128 rows and 4 groups of 16."""
+    total = sum(rows)
+    padded_rows, padded_columns = round_up(total, 32), round_up(columns, 32)
+    elements = stack * total * columns // 2
+    scales = stack * (round_up(total, 128) * round_up(ceil_div(columns, 16), 4) + 2 * FP32 * len(rows))
+    return Laid(elements, scales, stack * (padded_rows * padded_columns - total * columns) // 2)

@@ -1,0 +1,33 @@
+"""Rotary tables that layers share.
+
+Source: vllm model_executor/layers/rotary_embedding: a cos/sin cache of [positions, rotary_dim] in the
+model dtype, one for each distinct rope configuration, replicated on every rank.
+"""
+
+from __future__ import annotations
+
+from vramledger.formats.dtypes import DType
+from vramledger.models.model import Model, Rope
+
+
+def table_positions(rope: Rope) -> int:
+    """Rows of the cache: the config's positions, times the factor for linear scaling, the original length
+    times the factor for yarn and deepseek_yarn; Llama 3 scaling keeps them. `longrope` keeps two caches, of
+    the original and the long length."""
+    match rope.scaling:
+        case "linear":
+            return int(rope.max_positions * rope.factor)
+        case "dynamic":
+            return int(rope.max_positions * rope.factor)
+        case "yarn" | "deepseek_yarn":
+            return int((rope.original_positions or rope.max_positions) * rope.factor)
+        case "longrope" | "su":
+            return rope.max_positions + (rope.original_positions or rope.max_positions)
+        case _:
+            return rope.max_positions
+
+
+def rope_table_bytes(model: Model, dtype: DType) -> int:
+    """Bytes of all distinct tables on one rank."""
+    distinct = set(model.rope)
+    return sum(table_positions(rope) * rope.rotary_dim * dtype.bits // 8 for rope in distinct)

@@ -1,0 +1,92 @@
+"""What a worker takes beside tensors it knows of: context, communicators, kernels, allocator slack.
+
+These are ranges from observation; each names how many observations and how they spread. The accuracy page of
+the documentation compares them with start-up logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.engines.vllm.settings import Settings
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ByteRange
+from vramledger.units import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A range and where it comes from."""
+
+    bytes: ByteRange
+    source: str
+
+
+def _gib(low: float, expected: float, high: float) -> ByteRange:
+    return ByteRange(int(low * GIB), int(expected * GIB), int(high * GIB))
+
+
+def context(device: Device) -> Observed:
+    """Driver context and base libraries of one process."""
+    if device.vendor == "cpu":
+        return Observed(bytes=ByteRange.exact(0), source="no device context on CPU")
+    return Observed(
+        bytes=_gib(0.3, 0.45, 0.65),
+        source="300 to 600 MiB by driver; 'free on startup' is 0.41 to 0.61 GiB below the total in 4 logs",
+    )
+
+
+def collectives(settings: Settings, device: Device) -> Observed | None:
+    """Communicators of one rank, None for a world of one.
+
+    NCCL 0.2 to 0.8 GiB growing with ranks; custom all-reduce 20 to 35 MiB; symmetric memory 8 to 128 MiB by
+    architecture and tp (vllm distributed/device_communicators).
+    """
+    if settings.plan.tp * settings.plan.pp * settings.plan.dp == 1:
+        return None
+    symmetric = 0
+    if settings.plan.tp > 1 and settings.version.since(11):
+        table = {
+            "hopper": {2: 64, 4: 32, 6: 64, 8: 64},
+            "blackwell": {2: 8, 4: 32, 6: 128, 8: 128},
+        }.get(device.architecture, {})
+        symmetric = table.get(settings.plan.tp, 0) * MIB
+    custom = ByteRange(20 * MIB, 28 * MIB, 35 * MIB) if settings.plan.tp > 1 else ByteRange.exact(0)
+    return Observed(
+        bytes=_gib(0.2, 0.4, 0.8) + custom + ByteRange.exact(symmetric),
+        source="NCCL 0.2 to 0.8 GiB a rank, custom all-reduce 20 to 35 MiB, symmetric memory "
+        f"{symmetric // MIB} MiB",
+    )
+
+
+def counts_context_in_budget(settings: Settings) -> bool:
+    """V1 up to 0.8.5 charges all memory in use on the device, the context and other processes included."""
+    return settings.v1 and not settings.version.since(9)
+
+
+def loaded_kernels(settings: Settings, device: Device) -> Observed:
+    """What profiling adds outside tensors: kernels, handles, lazily made communicators, fragmentation."""
+    multi = settings.plan.tp > 1
+    version = settings.version
+    if device.vendor == "cpu":
+        return Observed(bytes=ByteRange.exact(0), source="no device kernels on CPU")
+    if not settings.v1:
+        if multi:
+            return Observed(
+                bytes=_gib(0.15, 0.3, 0.55), source="V0 non-torch growth at tp > 1: 0.20, 0.25, 0.40 to 0.52 GiB"
+            )
+        return Observed(bytes=_gib(0.0, 0.06, 0.2), source="V0 non-torch growth at tp 1: 0.00, 0.06, 0.16 GiB")
+    if not version.since(15):
+        if multi:
+            return Observed(bytes=_gib(0.2, 0.5, 0.7), source="non-torch growth at tp 2 in 0.11: 0.54, 0.55 GiB")
+        return Observed(
+            bytes=_gib(0.0, 0.08, 0.2), source="non-torch growth at tp 1 in 0.9 to 0.11: 0.00 to 0.14 GiB, 6 logs"
+        )
+    if not version.since(27):
+        if multi:
+            return Observed(bytes=_gib(0.3, 0.6, 2.1), source="non-torch growth at tp > 1 in 0.19: 2.07, 2.13 GiB")
+        return Observed(bytes=_gib(0.05, 0.25, 0.65), source="non-torch growth at tp 1 in 0.19: 0.25, 0.63 GiB")
+    return Observed(
+        bytes=_gib(0.1, 0.3, 0.5) if not multi else _gib(0.2, 0.5, 1.2),
+        source="consumed memory less weights and runner buffers since 0.27: 0.1 to 0.4 GiB in 3 logs at tp 1",
+    )

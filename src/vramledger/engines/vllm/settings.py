@@ -1,0 +1,198 @@
+"""Flags, version and device turned into the numbers the engine runs with.
+
+Source: vllm engine/arg_utils.py (`get_batch_defaults`, `EngineArgs.create_engine_config`) by version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.engines.vllm.capability import capability
+from vramledger.engines.vllm.flags import AUTO, ParallelPlan, VllmFlags
+from vramledger.engines.vllm.version import VllmVersion
+from vramledger.errors import FlagError
+from vramledger.formats.dtypes import DType, parse_dtype
+from vramledger.hardware.catalogue import Device
+from vramledger.models.mixers import RECURRENT
+from vramledger.models.model import Model
+from vramledger.units import GIB
+
+V2_RUNNER_EVERYWHERE = 29
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Numbers the engine runs with. `max_tokens` is T of the rules, `max_rows` R, `context_len` L.
+
+    `v1` is the engine generation; `v2_runner` the second model runner of V1 (0.22 and newer).
+    `in_flight_steps` is how many scheduled batches a windowed layer must keep tokens of.
+    """
+
+    version: VllmVersion
+    v1: bool
+    v2_runner: bool
+    plan: ParallelPlan
+    flags: VllmFlags
+    dtype: DType
+    gpu_memory_utilization: float
+    context_len: int
+    auto_context: bool
+    max_tokens: int
+    max_num_seqs: int
+    prefix_caching: bool
+    async_scheduling: bool
+    num_speculative_tokens: int
+    notes: tuple[str, ...]
+
+    @property
+    def max_rows(self) -> int:
+        return min(self.max_num_seqs, self.max_tokens)
+
+    @property
+    def in_flight_steps(self) -> int:
+        """B of the rules: 1 up to 0.25; from 0.26 the concurrent batches of the executor."""
+        if not self.version.since(26):
+            return 1
+        if not self.async_scheduling:
+            return self.plan.pp
+        return self.plan.pp + 1 if self.v2_runner or self.plan.pp > 1 else 2
+
+
+def resolve(
+    model: Model, device: Device, version: VllmVersion, plan: ParallelPlan, flags: VllmFlags
+) -> Settings:
+    """Defaults of `version` filled in.
+
+    Raises FlagError for a context above the model's own or contradictory batch limits.
+    """
+    notes: list[str] = []
+    context, auto = _context_len(model, flags, version, notes)
+    v1 = _generation(model, device, version, flags)
+    tokens, seqs = _batch_limits(device, version, flags, context, v1=v1)
+    hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
+    prefix = flags.enable_prefix_caching
+    if prefix is None:
+        prefix = v1 and not model.is_pooling and not (hybrid and not version.since(RECURRENT_CACHING_SINCE))
+    async_default = v1 and version.since(14) and not model.is_pooling
+    return Settings(
+        version=version,
+        v1=v1,
+        v2_runner=_v2_runner(model, version, hybrid=hybrid),
+        plan=plan,
+        flags=flags,
+        dtype=_compute_dtype(model, flags),
+        gpu_memory_utilization=flags.gpu_memory_utilization or (0.92 if version.since(20) else 0.9),
+        context_len=context,
+        auto_context=auto,
+        max_tokens=tokens,
+        max_num_seqs=seqs,
+        prefix_caching=prefix,
+        async_scheduling=async_default if flags.async_scheduling is None else flags.async_scheduling,
+        num_speculative_tokens=flags.speculative.num_speculative_tokens if flags.speculative else 0,
+        notes=tuple(notes),
+    )
+
+
+RECURRENT_CACHING_SINCE = 26
+
+
+def _context_len(
+    model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]
+) -> tuple[int, bool]:
+    limit = model.max_position_embeddings
+    asked = flags.max_model_len
+    if asked is None:
+        return limit, False
+    if asked == AUTO:
+        if not version.since(14):
+            raise FlagError(
+                f"--max-model-len auto exists since vllm 0.14, not in {version}", flag="max_model_len", value=asked
+            )
+        return limit, True
+    if asked > limit:
+        notes.append(
+            f"max_model_len {asked} is above the config's {limit} positions: "
+            "vLLM wants VLLM_ALLOW_LONG_MAX_MODEL_LEN or a rope scaling for it"
+        )
+    return asked, False
+
+
+def _generation(model: Model, device: Device, version: VllmVersion, flags: VllmFlags) -> bool:
+    """V1 is the default from 0.8 and the only one from 0.11; before, unsupported cases fall back to V0."""
+    if version.since(11):
+        return True
+    if flags.use_v1 is not None:
+        return flags.use_v1
+    if not version.since(8):
+        return False
+    old_gpu = device.vendor == "nvidia" and capability(device) < 80
+    recurrent = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
+    unsupported = old_gpu or bool(model.encoder_layers) or (recurrent and not version.since(10))
+    return not (unsupported or (model.is_pooling and not version.since(9, 2)))
+
+
+def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:
+    """Which models run on the V2 runner: dense Qwen3 in 0.22, Llama and Mistral from 0.23, most dense models
+    from 0.25, everything from 0.29 (vllm v1/worker/gpu, release by release)."""
+    if version.since(V2_RUNNER_EVERYWHERE):
+        return True
+    if hybrid or model.is_moe or model.towers or model.encoder_layers or model.is_pooling:
+        return False
+    name = model.architecture
+    if version.since(25):
+        return True
+    if version.since(23):
+        return name.startswith(("Qwen3For", "LlamaFor", "MistralFor"))
+    return version.since(22) and name.startswith("Qwen3For")
+
+
+def _batch_limits(
+    device: Device, version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool
+) -> tuple[int, int]:
+    tokens = flags.max_num_batched_tokens
+    seqs = flags.max_num_seqs
+    large = device.total_bytes >= 70 * GIB and "a100" not in device.name.lower()
+    if not v1:
+        default_tokens = max(context, 2048)
+        if flags.enable_chunked_prefill or (
+            flags.enable_chunked_prefill is None and context > 32768 and version.since(5)
+        ):
+            default_tokens = 2048 if version.since(6, 4) else 512
+        default_seqs = 256
+    elif not version.since(9):
+        named = any(name in device.name.lower() for name in ("h100", "h200", "mi300"))
+        default_tokens = {(True, True): 16384, (True, False): 8192, (False, True): 8192, (False, False): 2048}[
+            (named, flags.offline)
+        ]
+        default_seqs = 1024 if not version.since(8, 5) or named else 256
+    elif version.since(28) and device.total_bytes >= 160 * GIB:
+        default_tokens, default_seqs = 16384, 1024
+    else:
+        default_tokens = (16384 if flags.offline else 8192) if large else (8192 if flags.offline else 2048)
+        default_seqs = 1024 if large else 256
+    if seqs is None:
+        seqs = default_seqs
+        if tokens is not None:
+            seqs = min(seqs, tokens)
+    if tokens is None:
+        tokens = min(default_tokens, seqs * context) if v1 else default_tokens
+        if v1 and flags.enable_chunked_prefill is False:
+            tokens = max(tokens, context)
+        tokens = max(tokens, seqs) if v1 else tokens
+    elif tokens < seqs:
+        raise FlagError(
+            f"--max-num-batched-tokens {tokens} is below --max-num-seqs {seqs}",
+            flag="max_num_batched_tokens",
+            value=tokens,
+        )
+    return tokens, seqs
+
+
+def _compute_dtype(model: Model, flags: VllmFlags) -> DType:
+    """`--dtype auto` keeps the config's type, and runs float32 checkpoints in a 2-byte type."""
+    if flags.dtype in ("auto", ""):
+        return DType.F16 if model.dtype is DType.F32 else model.dtype
+    dtype = parse_dtype(flags.dtype)
+    if dtype not in (DType.F16, DType.BF16, DType.F32):
+        raise FlagError(f"--dtype {flags.dtype} is not a compute type", flag="dtype", value=flags.dtype)
+    return dtype

@@ -1,0 +1,180 @@
+"""Which part of each tensor a rank holds.
+
+Source: vllm model_executor/layers/linear.py, vocab_parallel_embedding.py, fused_moe/config.py,
+distributed/utils.py (get_pp_indices).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
+from vramledger.engines.vllm.kv_specs import extended_groups, local_kv_heads
+from vramledger.engines.vllm.version import VllmVersion
+from vramledger.errors import FlagError
+from vramledger.models.mixers import MixtureOfExperts
+from vramledger.models.model import Model
+from vramledger.models.tensors import AxisKind, Component, Part, Role, Stage, Tensor
+from vramledger.units import round_up
+
+VOCAB_PADDING = 64
+TOWERS = (Component.VISION, Component.AUDIO, Component.PROJECTOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankKind:
+    """One kind of rank: its pipeline stage, its layers, how many of the experts it holds."""
+
+    ranks: tuple[int, ...]
+    stage: int
+    layers: range
+    is_first: bool
+    is_last: bool
+    expert_position: int
+
+
+def pipeline_layers(num_layers: int, pp: int, version: VllmVersion, partition: tuple[int, ...] | None) -> list[range]:
+    """Layers of each stage.
+
+    The remainder goes one layer each to the stages from the second last backwards since 0.8 (the first stage
+    last of all), all of it to the last stage before; VLLM_PP_LAYER_PARTITION overrides.
+    Raises FlagError for a partition that does not add up or more stages than layers.
+    """
+    if partition is not None:
+        if len(partition) != pp or sum(partition) != num_layers or min(partition) < 0:
+            raise FlagError(
+                f"pp-layer-partition {partition} does not give {num_layers} layers to {pp} stages",
+                flag="pp_layer_partition",
+                value=partition,
+            )
+        counts = list(partition)
+    else:
+        if pp > num_layers:
+            raise FlagError(f"--pp {pp} is more than the {num_layers} layers", flag="pp", value=pp)
+        base, remainder = divmod(num_layers, pp)
+        counts = [base] * pp
+        if version.since(8):
+            for offset in range(remainder):
+                counts[(pp - 2 - offset) % pp] += 1
+        else:
+            counts[-1] += remainder
+    edges = [sum(counts[:index]) for index in range(pp + 1)]
+    return [range(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+
+
+def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: VllmVersion) -> list[RankKind]:
+    """The distinct kinds of rank, each with the world ranks that are of it.
+
+    Ranks are numbered dp-major, then pp, then tp. Within a stage ranks differ only where the experts do not
+    divide evenly: the first ranks of the expert group get one more (fused_moe/layer.py).
+    """
+    stages = pipeline_layers(model.num_layers, plan.pp, version, flags.pp_layer_partition)
+    experts = {
+        layer.channel_mixer.num_experts
+        for layer in model.layers
+        if isinstance(layer.channel_mixer, MixtureOfExperts)
+    }
+    uneven = any((count + flags.num_redundant_experts) % plan.ep for count in experts)
+    kinds: dict[tuple[int, int], list[int]] = {}
+    for dp_rank in range(plan.dp):
+        for stage in range(plan.pp):
+            for tp_rank in range(plan.tp):
+                position = dp_rank * plan.tp + tp_rank
+                key = (stage, _expert_share_class(position, experts, plan, flags) if uneven else 0)
+                world = (dp_rank * plan.pp + stage) * plan.tp + tp_rank
+                kinds.setdefault(key, []).append(world)
+    out = []
+    for (stage, _), ranks in kinds.items():
+        first = ranks[0]
+        out.append(
+            RankKind(
+                ranks=tuple(ranks),
+                stage=stage,
+                layers=stages[stage],
+                is_first=stage == 0,
+                is_last=stage == plan.pp - 1,
+                expert_position=first // (plan.pp * plan.tp) * plan.tp + first % plan.tp,
+            )
+        )
+    return out
+
+
+def _expert_share_class(position: int, experts: set[int], plan: ParallelPlan, flags: VllmFlags) -> int:
+    return sum(position < (count + flags.num_redundant_experts) % plan.ep for count in sorted(experts))
+
+
+def local_experts(num_experts: int, kind: RankKind, plan: ParallelPlan, flags: VllmFlags) -> int:
+    """Experts of one layer on a rank."""
+    if plan.ep == 1:
+        return num_experts
+    physical = num_experts + flags.num_redundant_experts
+    return physical // plan.ep + (1 if kind.expert_position < physical % plan.ep else 0)
+
+
+def padded_vocab(rows: int) -> int:
+    return round_up(rows, VOCAB_PADDING)
+
+
+def local_part(part: Part, tensor: Tensor, kind: RankKind, plan: ParallelPlan, flags: VllmFlags) -> int:
+    """Positions of one axis part that a rank holds.
+
+    Raises FlagError, naming the tensor, where tp does not divide what it must.
+    """
+    tp = plan.tp
+    if tensor.component in TOWERS and (flags.mm_encoder_tp_mode == "data" or not _divides(part, tp)):
+        return part.size
+    match part.kind:
+        case AxisKind.VOCAB if tensor.role in (Role.EMBEDDING, Role.LM_HEAD):
+            rows = padded_vocab(part.size)
+            if rows % tp:
+                raise _indivisible(tensor, rows, tp)
+            return rows // tp
+        case AxisKind.KV_HEADS:
+            width = part.size // part.units
+            return local_kv_heads(part.units, tp) * width
+        case AxisKind.Q_HEADS | AxisKind.SSM_HEADS:
+            if part.units % tp:
+                raise _indivisible(tensor, part.units, tp)
+            return part.size // tp
+        case AxisKind.INTERMEDIATE:
+            ways = plan.expert_group // plan.ep if tensor.num_experts else tp
+            if part.size % ways:
+                raise _indivisible(tensor, part.size, ways)
+            return part.size // ways
+        case AxisKind.SSM_GROUPS:
+            width = part.size // part.units
+            return extended_groups(part.units, tp) * width // tp
+        case AxisKind.EXPERTS:
+            return local_experts(part.size, kind, plan, flags)
+        case _:
+            return part.size
+
+
+def _divides(part: Part, tp: int) -> bool:
+    return part.units % tp == 0
+
+
+def _indivisible(tensor: Tensor, size: int, ways: int) -> FlagError:
+    return FlagError(
+        f"tensor parallel size {ways} does not divide {size} of {tensor.name}", flag="tp", value=ways
+    )
+
+
+def repetitions(tensor: Tensor, kind: RankKind, plan: ParallelPlan, *, tied: bool) -> int:
+    """How many of a tensor's repetitions a rank's stage holds.
+
+    A tied embedding also sits on the last stage, where it is the head.
+    """
+    if tensor.component is Component.DRAFT:
+        return tensor.repetitions if kind.is_last else 0
+    if tensor.layers and tensor.component is Component.DECODER:
+        if plan.pp == 1:
+            return len(tensor.layers)
+        return sum(layer in kind.layers for layer in tensor.layers)
+    if tensor.stage is Stage.EVERY:
+        return tensor.repetitions
+    if tensor.stage is Stage.LAST:
+        return tensor.repetitions if kind.is_last else 0
+    if kind.is_first or (tied and kind.is_last and tensor.role is Role.EMBEDDING):
+        return tensor.repetitions
+    return 0

@@ -1,0 +1,158 @@
+"""Whether a vLLM plan holds, under what, or by how much not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramledger.engines.vllm.budget import RankTerms
+from vramledger.engines.vllm.kv_budget import blocks_per_request, request_blocks, usable_bytes
+from vramledger.engines.vllm.kv_groups import Layout
+from vramledger.engines.vllm.settings import Settings
+from vramledger.evidence import EvidenceKind
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.pool import KvPool
+from vramledger.units import format_gib
+from vramledger.verdict import Verdict
+
+
+def judge(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    terms: Sequence[RankTerms],
+    layout: Layout,
+    available: Sequence[ByteRange],
+    pool: KvPool | None,
+    ranks: Sequence[RankLedger],
+) -> Verdict:
+    """The start-up checks of the engine, then the device's own limit, over low, expected and high."""
+    assumptions = _assumptions(ranks, device)
+    worst = min(range(len(terms)), key=lambda index: available[index].expected)
+    room = available[worst]
+    if pool is None:
+        return _by_room(settings, device, room, assumptions, terms[worst])
+    per_block = layout.bytes_per_block(terms[worst].kind.layers)
+    need = per_block * blocks_per_request(layout, settings.context_len, settings)
+    low, expected, high = (usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high))
+    conditions = _conditions(checkpoint, settings, device, pool)
+    if need > high:
+        short = need - high
+        return Verdict(
+            holds=False,
+            summary=_shortage(settings, room, need, short),
+            shortfall_bytes=short,
+            remedies=_remedies(settings, pool, room),
+            assumed=assumptions,
+        )
+    physical = _physical(ranks, device)
+    if need > low or physical is not None:
+        missing = []
+        if need > low:
+            missing.append(
+                f"the start-up's own figure for KV memory: {format_gib(need)} are needed, and "
+                f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)"
+            )
+        if physical is not None:
+            missing.append(physical)
+        return Verdict(
+            holds=None,
+            summary="cannot be told: the need lies inside the range of what is left",
+            conditions=conditions,
+            missing=tuple(missing),
+            remedies=_remedies(settings, pool, room),
+            assumed=assumptions,
+        )
+    return Verdict(
+        holds=True,
+        summary=f"holds for {pool.max_concurrency.low:.2f} requests of {settings.context_len:,} tokens at once",
+        conditions=conditions,
+        assumed=assumptions,
+    )
+
+
+def _by_room(
+    settings: Settings, device: Device, room: ByteRange, assumptions: tuple[str, ...], item: RankTerms
+) -> Verdict:
+    if room.high <= 0:
+        return Verdict(
+            holds=False,
+            summary=f"weights and activation exceed the budget by at least {format_gib(-room.high)}",
+            shortfall_bytes=-room.high,
+            assumed=assumptions,
+        )
+    return Verdict(
+        holds=True if room.low > 0 else None,
+        summary="holds: the model keeps no KV cache",
+        conditions=(f"vllm {settings.version} on {device.name}",),
+        missing=() if room.low > 0 else ("the start-up's own activation peak",),
+        assumed=assumptions,
+    )
+
+
+def _shortage(settings: Settings, room: ByteRange, need: int, short: int) -> str:
+    if room.high <= 0:
+        return (
+            "does not fit: weights and activation exceed the budget by at least "
+            f"{format_gib(-room.high)}, before any KV cache"
+        )
+    return (
+        f"does not fit: one request of {settings.context_len:,} tokens needs {format_gib(need)} of KV cache, "
+        f"at least {format_gib(short)} more than is left"
+    )
+
+
+def _remedies(settings: Settings, pool: KvPool, room: ByteRange) -> tuple[str, ...]:
+    out = []
+    if room.expected > 0 and pool.longest_context.expected:
+        out.append(f"--max-model-len {pool.longest_context.low or pool.longest_context.expected}")
+    if not pool.dtype.startswith(("fp8", "nvfp4", "int")):
+        out.append("--kv-cache-dtype fp8 halves the KV cache")
+    out.append(f"a larger --tensor-parallel-size than {settings.plan.tp}, or a larger device")
+    if settings.max_num_seqs > 256:
+        out.append(f"--max-num-seqs below {settings.max_num_seqs} shrinks the sampler's peak")
+    if settings.gpu_memory_utilization < 0.95:
+        out.append(f"--gpu-memory-utilization above {settings.gpu_memory_utilization}")
+    return tuple(out)
+
+
+def _physical(ranks: Sequence[RankLedger], device: Device) -> str | None:
+    """What the device itself says: a phase whose high end is above its memory."""
+    for rank in ranks:
+        phase = max(Phase, key=lambda item: rank.peak(item).high)
+        peak = rank.peak(phase)
+        if peak.low > device.total_bytes:
+            return (
+                f"memory outside the budget: {phase.value} needs {format_gib(peak.low)} at least, "
+                f"{format_gib(peak.low - device.total_bytes)} more than the device has"
+            )
+    return None
+
+
+def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool: KvPool) -> tuple[str, ...]:
+    plan = settings.plan
+    return (
+        f"vllm {settings.version} ({'V2' if settings.v2_runner else 'V1' if settings.v1 else 'V0'} runner), "
+        f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, ep {plan.ep}",
+        f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
+        f"weights {checkpoint.quantization}, KV cache {pool.dtype}",
+        f"max_model_len {settings.context_len:,}, at most {settings.max_num_seqs} sequences and "
+        f"{settings.max_tokens:,} batched tokens a step",
+        f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted",
+    )
+
+
+def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]:
+    names = {
+        f"{entry.owner.value}: {entry.name}"
+        for rank in ranks
+        for entry in rank.entries
+        if entry.evidence.kind is EvidenceKind.ASSUMED and entry.owner is not Owner.KV_CACHE
+    }
+    if device.evidence.kind is EvidenceKind.ASSUMED:
+        names.add(f"device memory: {device.evidence.source}")
+    return tuple(sorted(names))
+
+
+__all__ = ["judge", "request_blocks"]

@@ -1,0 +1,47 @@
+"""vLLM versions, as its own builds print them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vramledger.errors import FlagError
+
+_VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-a-z].*)?$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VllmVersion:
+    """A release. Pre-releases and dev builds count as the release they lead to."""
+
+    major: int
+    minor: int
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    def since(self, minor: int, patch: int = 0) -> bool:
+        """Whether this is 0.`minor`.`patch` or newer."""
+        return (self.major, self.minor, self.patch) >= (0, minor, patch)
+
+
+NEWEST = VllmVersion(0, 33)
+OLDEST = VllmVersion(0, 2)
+
+
+def parse_version(text: str) -> VllmVersion:
+    """The release of "0.27.1", "v0.11", "0.26.1rc1.dev156+g0eec856cc".
+
+    Raises FlagError for anything else, for source builds without a release ("0.1.dev5926") and for
+    releases outside what the rules cover.
+    """
+    match = _VERSION.match(text.strip().lower())
+    if match is None:
+        raise FlagError(f"vllm version {text!r} is not like 0.33.0", flag="engine", value=text)
+    version = VllmVersion(int(match.group(1)), int(match.group(2)), int(match.group(3) or 0))
+    if version < OLDEST or version.major > 0:
+        raise FlagError(
+            f"vllm {text}: rules cover {OLDEST} to {NEWEST} and newer 0.x", flag="engine", value=text
+        )
+    return version

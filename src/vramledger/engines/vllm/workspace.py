@@ -1,0 +1,134 @@
+"""Workspaces: MoE kernels, MLA prefill, attention backends, matrix libraries.
+
+Source: vllm model_executor/layers/fused_moe/modular_kernel.py and v1/worker/workspace.py,
+layers/attention/mla_attention.py; sizes of library workspaces from torch and FlashInfer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.engines.vllm.capability import capability, has_fp8_units
+from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.sharding import RankKind, local_experts
+from vramledger.hardware.catalogue import Device
+from vramledger.models.mixers import LatentAttention, MixtureOfExperts
+from vramledger.models.model import Model
+from vramledger.units import MIB, round_up
+
+MLA_WORKSPACE_TOKENS = 65536
+FLASHINFER_BYTES = 394 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeWorkspace:
+    """Two buffers of the experts' kernels and what routing needs. `persistent` since 0.13."""
+
+    buffer_bytes: int
+    routing_bytes: int
+    persistent: bool
+    formula: str
+
+
+def moe_workspace(
+    model: Model, settings: Settings, kind: RankKind, device: Device, *, expert_format: str
+) -> MoeWorkspace | None:
+    """The largest layer's workspace on one rank, None without experts.
+
+    `expert_format` is the experts' storage ("dense", "fp8", "fp8_block", "group_int", "nvfp4", "mxfp4", ...),
+    which with the device decides the kernel.
+    """
+    mixers = {
+        layer.channel_mixer
+        for layer in model.layers
+        if layer.index in kind.layers and isinstance(layer.channel_mixer, MixtureOfExperts)
+    }
+    best: MoeWorkspace | None = None
+    for mixer in mixers:
+        found = _one_layer(mixer, model, settings, kind, device, expert_format)
+        if best is None or found.buffer_bytes > best.buffer_bytes:
+            best = found
+    return best
+
+
+def moe_kernel(device: Device, settings: Settings, expert_format: str) -> str:
+    """The experts' kernel by default."""
+    if settings.flags.moe_backend:
+        return settings.flags.moe_backend
+    if expert_format in ("group_int", "bitsandbytes"):
+        return "marlin"
+    if expert_format == "mxfp4":
+        return "trtllm" if device.architecture == "blackwell" else "gptoss_triton"
+    if expert_format == "nvfp4":
+        return "flashinfer_cutlass" if device.architecture == "blackwell" else "marlin"
+    if expert_format.startswith("fp8") and not has_fp8_units(device):
+        return "marlin"
+    if device.architecture == "blackwell" and settings.version.since(12):
+        return "flashinfer_cutlass"
+    if expert_format == "fp8_block" and settings.plan.ep > 1 and device.architecture == "hopper":
+        return "flashinfer_cutlass" if settings.version.since(13) else "triton"
+    return "triton"
+
+
+def _one_layer(
+    mixer: MixtureOfExperts,
+    model: Model,
+    settings: Settings,
+    kind: RankKind,
+    device: Device,
+    expert_format: str,
+) -> MoeWorkspace:
+    plan, version = settings.plan, settings.version
+    element = settings.dtype.bits // 8
+    tokens = settings.max_tokens * (plan.dp if plan.dp > 1 else 1)
+    rows = tokens
+    if not version.since(18):
+        rows = min(rows, 16384 if version.since(13) else 32768)
+    inner = mixer.intermediate * plan.ep // plan.expert_group
+    both = 2 * inner if mixer.gated else inner
+    width, top_k = model.hidden_size, mixer.top_k
+    kernel = moe_kernel(device, settings, expert_format)
+    match kernel:
+        case "triton":
+            first, second = rows * top_k * max(both // 2, width), rows * top_k * max(both, width)
+        case "marlin":
+            first, second = rows * top_k * max(inner, width), rows * top_k * max(2 * inner, width)
+        case "cutlass":
+            first, second = rows * top_k * max(both, width), rows * top_k * max(both // 2, width)
+        case "flashinfer_cutlass":
+            first, second = rows * width, 0
+        case "gptoss_triton":
+            first, second = 0, rows * top_k * both // 2
+        case _:
+            first, second = 0, 0
+    buffers = round_up(max(first, rows * width) * element, 256) + round_up(second * element, 256)
+    experts = local_experts(mixer.num_experts, kind, plan, settings.flags)
+    routing = tokens * mixer.num_experts * 4 + tokens * top_k * 8 + (tokens * top_k + experts * 128) * 4
+    return MoeWorkspace(
+        buffer_bytes=buffers,
+        routing_bytes=routing,
+        persistent=version.since(13),
+        formula=(
+            f"{kernel}: {element} B x (max({first}, {rows * width}) + {second}) elements, "
+            f"M {rows}, top-k {top_k}, hidden {width}, intermediate {inner}"
+        ),
+    )
+
+
+def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
+    """The up-projection of cached latents during chunked prefill: W x heads x (nope + v) elements with
+    W = min(max(8 L, 4 x max_num_seqs x block), 65536) rounded up to a block; 0 without MLA."""
+    latent = [m for layer in model.layers for m in layer.token_mixers if isinstance(m, LatentAttention)]
+    if not latent or not settings.v1:
+        return 0
+    wanted = max(8 * settings.context_len, 4 * settings.max_num_seqs * block_size)
+    tokens = round_up(min(wanted, MLA_WORKSPACE_TOKENS), block_size)
+    heads = latent[0].q_heads // settings.plan.tp
+    width = latent[0].nope_dim + latent[0].v_head_dim
+    return tokens * heads * width * settings.dtype.bits // 8
+
+
+def matmul_workspace_bytes(device: Device) -> int:
+    """cuBLAS workspace torch gives each handle: 32 MiB on Hopper and newer, 8 MiB and a little before
+    (torch aten/src/ATen/cuda/CUDABlas.cpp)."""
+    return (32 if capability(device) >= 90 else 8) * MIB

@@ -1,0 +1,45 @@
+"""What planning gives: ledgers, pool, verdict, and what they were made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramledger.ledger import RankLedger
+from vramledger.pool import KvPool
+from vramledger.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInputs:
+    """The question, in the terms it was answered in. `settings` are the engine's own names and values,
+    defaults filled in."""
+
+    model: str
+    architecture: str
+    quantization: str
+    engine: str
+    engine_version: str
+    device: str
+    device_total_bytes: int
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole plan. Equal inputs give equal plans.
+
+    `budget_bytes` is what the engine's utilisation knob allots on one device; `printed` are the lines the
+    engine would print, as (what, value as it prints it).
+    """
+
+    inputs: PlanInputs
+    budget_bytes: int
+    ranks: tuple[RankLedger, ...]
+    kv_pool: KvPool | None
+    verdict: Verdict
+    printed: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
