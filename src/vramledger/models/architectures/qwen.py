@@ -7,18 +7,30 @@
 from __future__ import annotations
 
 from vramledger.formats.dtypes import DType
-from vramledger.models.blocks import gated_mlp
+from vramledger.models.blocks import Place, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import Heads
 from vramledger.models.dense import Names, skeleton
 from vramledger.models.mixers import DenseMlp
 from vramledger.models.model import Model
-from vramledger.models.tensors import Role
+from vramledger.models.multimodal import compose
+from vramledger.models.tensors import Component, Role
+from vramledger.models.towers_openclip import openclip_resampled
 
 NAMES = Names(base="transformer.", embedding="wte", layer="h.{layer}.", norm="ln_f")
 
 
 def describe(config: Config, model_id: str) -> Model:
+    text = _text(config, model_id)
+    visual = config.optional_sub("visual")
+    if visual is None:
+        return text
+    place = Place(prefix="transformer.visual.", component=Component.VISION)
+    tower = openclip_resampled(place, visual)
+    return compose(text, config, model_id, prefixes={}, extra=place.into, towers=(tower,))
+
+
+def _text(config: Config, model_id: str) -> Model:
     config = _with_dtype(config.with_defaults("QWenConfig", kv_channels=128, max_position_embeddings=8192))
     width = config.integer("hidden_size")
     head_dim = config.integer("kv_channels")
