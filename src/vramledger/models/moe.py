@@ -32,6 +32,7 @@ class MoeNames:
     experts: str = "experts"
     parts: tuple[str, str, str] = GATED
     shared: str = "shared_experts"
+    shared_parts: tuple[str, str, str] = GATED
     router_dtype: DType | None = None
 
 
@@ -63,6 +64,7 @@ def mixture(place: Place, moe: MixtureOfExperts, names: MoeNames, *, width: int)
             f"{names.block}.{names.shared}",
             width=width,
             inner=moe.shared_intermediate,
+            names=names.shared_parts,
             roles=SHARED,
         )
 
