@@ -17,14 +17,14 @@ import vramledger
 ROOT = Path(vramledger.__file__).parent
 
 FLOORS: dict[str, int] = {
-    "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0,
+    "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0, "plan": 0,
     "formats": 1, "hardware": 1,
     "models": 2,
     "engines": 3,
     "kvcache": 4, "workload": 4,
     "admission": 5, "simulation": 5,
     "telemetry": 6, "diagnosis": 6, "gateway": 6, "experiment": 6,
-    "plan": 7, "manifest": 7, "planning": 7, "api": 7, "": 7,
+    "manifest": 7, "planning": 7, "api": 7, "": 7,
     "report": 8, "web": 8, "cli": 8, "__main__": 8,
 }  # fmt: skip
 

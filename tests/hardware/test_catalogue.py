@@ -153,6 +153,17 @@ def test_a_devices_figures_hold_together(device: Device) -> None:
     assert device.evidence.source
 
 
+def test_an_architecture_is_one_instruction_set() -> None:
+    majors: dict[str, set[str]] = {}
+    for device in devices():
+        if device.vendor == "nvidia":
+            assert device.compute_capability is not None
+            majors.setdefault(device.architecture, set()).add(device.compute_capability.partition(".")[0])
+    assert majors["blackwell"] == {"10"}
+    assert majors["blackwell-sm120"] == {"12"}
+    assert all(len(found) == 1 for found in majors.values())
+
+
 def test_names_are_unique() -> None:
     names = [row["name"] for row in ROWS["devices"]]
     assert len(names) == len(set(names)) == len(devices())

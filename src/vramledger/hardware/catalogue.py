@@ -58,8 +58,9 @@ class Device:
     `total_bytes` is the total that torch reports; low and high are the spread over drivers and hosts.
     `driver_name` is what nvidia-smi or torch prints (engines pick defaults by it); `marketing_gb` the size
     on the box, never used as bytes. `smi_total_bytes` is nvidia-smi's larger total, with the driver's part.
-    `half_flops_per_s` is dense bf16, fp16 where the hardware lacks bf16; bandwidths of links count both
-    directions. A figure that is not known is None. `evidence` speaks of `total_bytes`; rates are data
+    `architecture` is one instruction set: "blackwell" is the data-centre parts alone, "blackwell-sm120" the
+    RTX cards. `half_flops_per_s` is dense bf16, fp16 where the hardware lacks bf16; bandwidths of links count
+    both directions. A figure that is not known is None. `evidence` speaks of `total_bytes`; rates are data
     sheet figures.
     """
 
