@@ -27,22 +27,6 @@ PARALLEL_REQUESTS = 8
 MAX_RETRIES = 3
 HEADER_DEADLINE_S = 120.0
 
-_HUB_ID = re.compile(
-    r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:@[A-Za-z0-9][A-Za-z0-9._/-]{0,254})?"
-)
-_FILE_SUFFIXES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".txt", ".yaml", ".yml")
-
-
-def is_hub_id(text: str) -> bool:
-    """Whether `text` reads as `org/name` (or an old `name`), with or without `@revision`."""
-    name = text.partition("@")[0]
-    return (
-        _HUB_ID.fullmatch(text) is not None
-        and not name.lower().endswith(_FILE_SUFFIXES)
-        and ".." not in text
-        and "--" not in name
-    )
-
 
 def hub_listing(text: str, *, endpoint: str | None = None, cache_dir: Path | None = None) -> Listing:
     """The files of the repository `text` (`org/name` or `org/name@revision`) at one commit.

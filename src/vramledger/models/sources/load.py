@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from vramledger.models.sources.bounded_file import quote, shown
 from vramledger.models.sources.gguf import GgufInfo, gguf_parts, read_gguf
 from vramledger.models.sources.gguf_config import config_from_gguf
 from vramledger.models.sources.header_table import HeaderTable
-from vramledger.models.sources.hub import hub_listing, is_hub_id
 from vramledger.models.sources.index_file import PYTORCH_INDEX, SAFETENSORS_INDEX, IndexInfo, read_index
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
@@ -23,6 +23,11 @@ from vramledger.models.sources.safetensors import checkpoint_files
 CONFIG = "config.json"
 QUANT_CONFIGS = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 SIDE_CONFIGS = ("generation_config.json", "preprocessor_config.json", "processor_config.json")
+
+_HUB_ID = re.compile(
+    r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:@[A-Za-z0-9][A-Za-z0-9._/-]{0,254})?"
+)
+_FILE_SUFFIXES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".txt", ".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +77,23 @@ def load_source(
     if is_there:
         return _from_file(path, headers=headers)
     if is_hub_id(text):
+        from vramledger.models.sources.hub import hub_listing
+
         return _from_listing(hub_listing(text, endpoint=endpoint, cache_dir=cache_dir), headers=headers)
     raise SourceError(
         f"{quote(text, 120)} is neither an existing file or folder nor a hub id such as org/name or org/name@revision",
         text=text,
+    )
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether `text` reads as `org/name` (or an old `name`), with or without `@revision`."""
+    name = text.partition("@")[0]
+    return (
+        _HUB_ID.fullmatch(text) is not None
+        and not name.lower().endswith(_FILE_SUFFIXES)
+        and ".." not in text
+        and "--" not in name
     )
 
 
