@@ -22,20 +22,32 @@ class Heads:
     head_dim: int
 
 
-def heads_from_config(config: Config, *, default_kv: int | None = None) -> Heads:
+def heads_from_config(
+    config: Config,
+    *,
+    default_kv: int | None = None,
+    default_heads: int | None = None,
+    default_head_dim: int | None = None,
+    head_dim_keys: tuple[str, ...] = ("head_dim",),
+) -> Heads:
     """hidden_size, num_attention_heads, num_key_value_heads and head_dim, with Llama's defaults.
 
-    Raises ConfigError when the width does not divide by the heads and no head_dim is given, or the query
-    heads do not divide by the KV heads.
+    A class with a head_dim of its own gives `default_head_dim`. Raises ConfigError when the width does not
+    divide by the heads and no head_dim is given, or the query heads do not divide by the KV heads.
     """
     width = config.integer("hidden_size")
-    heads = config.integer("num_attention_heads")
+    if default_heads is None:
+        heads = config.integer("num_attention_heads")
+    else:
+        heads = config.integer("num_attention_heads", default=default_heads)
     kv = config.integer("num_key_value_heads", default=default_kv or heads)
-    if "head_dim" not in config and width % heads:
+    stated = default_head_dim is not None or any(key in config for key in head_dim_keys)
+    if not stated and width % heads:
         raise config.fail("hidden_size", f"{width} does not divide by num_attention_heads {heads}")
     if heads % kv:
         raise config.fail("num_attention_heads", f"{heads} does not divide by num_key_value_heads {kv}")
-    return Heads(width=width, heads=heads, kv=kv, head_dim=config.integer("head_dim", default=width // heads))
+    head_dim = config.integer(*head_dim_keys, default=default_head_dim or width // heads)
+    return Heads(width=width, heads=heads, kv=kv, head_dim=head_dim)
 
 
 def even_heads(config: Config, width: int, heads: int) -> Heads:

@@ -97,7 +97,7 @@ def finish(
 
 def _types(config: Config, count: int) -> tuple[str, ...]:
     """layer_types, or full_attn_idxs; without either every layer attends (Lfm2Config)."""
-    chosen = config.integers("full_attn_idxs", maximum=MAX_LAYERS) or tuple(range(count))
+    chosen = frozenset(config.integers("full_attn_idxs", maximum=MAX_LAYERS) or range(count))
     if max(chosen) >= count:
         raise config.fail("full_attn_idxs", f"names layer {max(chosen)} of {count}")
     return layer_types(
@@ -119,4 +119,7 @@ def _adjusted_width(config: Config) -> int:
     if not 0 < multiplier <= 1024:
         raise config.fail("block_ffn_dim_multiplier", f"is {multiplier}, outside 0 to 1024")
     multiple = config.integer("block_multiple_of", default=256)
-    return multiple * ceil_div(int(multiplier * inner), multiple)
+    width = multiple * ceil_div(int(multiplier * inner), multiple)
+    if not width:
+        raise config.fail("block_ff_dim", "leaves an MLP of no width")
+    return width

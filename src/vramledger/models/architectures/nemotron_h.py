@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vramledger.models.blocks import Place, attention, layers_of, plain_mlp, routed_experts, router
 from vramledger.models.config import MAX_LAYERS, Config
-from vramledger.models.decoder import Heads, assemble, full_attention
+from vramledger.models.decoder import Heads, assemble, full_attention, heads_from_config
 from vramledger.models.hybrid import layer_types, pattern_types
 from vramledger.models.mixers import DenseMlp, Layer, Mamba2, MixtureOfExperts
 from vramledger.models.model import Model
@@ -20,7 +20,13 @@ MAX_DRAFT_STEPS = 64
 
 
 def describe(config: Config, model_id: str) -> Model:
-    heads = _heads(config)
+    heads = heads_from_config(
+        config,
+        default_heads=32,
+        default_kv=8,
+        default_head_dim=128,
+        head_dim_keys=("head_dim", "attention_head_dim"),
+    )
     rows = config.integer("vocab_size", default=131072)
     positions = config.integer("max_position_embeddings", default=4096)
     if "max_position_embeddings" not in config:
@@ -52,19 +58,6 @@ def describe(config: Config, model_id: str) -> Model:
         draft_layers=tuple(
             _layer(config, heads, index, kind) for index, kind in enumerate(draft, start=len(types))
         ),
-    )
-
-
-def _heads(config: Config) -> Heads:
-    heads = config.integer("num_attention_heads", default=32)
-    kv = config.integer("num_key_value_heads", default=8)
-    if heads % kv:
-        raise config.fail("num_attention_heads", f"{heads} does not divide by num_key_value_heads {kv}")
-    return Heads(
-        width=config.integer("hidden_size"),
-        heads=heads,
-        kv=kv,
-        head_dim=config.integer("head_dim", "attention_head_dim", default=128),
     )
 
 

@@ -20,7 +20,7 @@ def describe(config: Config, model_id: str) -> Model:
         model_id,
         tied=config.flag("tie_word_embeddings", default=False),
         prefix="model.language_model.",
-        moe=config.text("model_type") == "qwen3_5_moe",
+        moe=config.text("model_type", default="qwen3_5") == "qwen3_5_moe",
         fused="quantization_config" not in config,
     )
     tensors, tower = qwen3_vision_tower(config.sub("vision_config"))

@@ -19,7 +19,7 @@ def describe(config: Config, model_id: str) -> Model:
         model_id,
         tied=tied,
         prefix=prefix,
-        moe=config.text("model_type") == "qwen3_5_moe_text",
+        moe=config.text("model_type", default="qwen3_5_text") == "qwen3_5_moe_text",
         fused=False,
     )
 

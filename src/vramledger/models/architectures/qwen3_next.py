@@ -19,7 +19,7 @@ from vramledger.models.blocks import (
     router,
 )
 from vramledger.models.config import MAX_LAYERS, Config
-from vramledger.models.decoder import Heads, assemble, full_attention
+from vramledger.models.decoder import Heads, assemble, full_attention, heads_from_config
 from vramledger.models.hybrid import FULL, LINEAR, interval_types
 from vramledger.models.mixers import ChannelMixer, DenseMlp, Layer, MixtureOfExperts
 from vramledger.models.model import Model, Rope
@@ -70,7 +70,7 @@ def _sparse_layers(config: Config, count: int) -> tuple[int, ...]:
 
 def build(config: Config, model_id: str, style: Style, *, tied: bool) -> Model:
     """The text model; `tied` is told since a wrapper's config decides it."""
-    heads = _heads(config)
+    heads = heads_from_config(config, default_heads=16, default_kv=2, default_head_dim=256)
     width = heads.width
     count = config.num_layers()
     rows = config.integer("vocab_size")
@@ -134,19 +134,6 @@ def build(config: Config, model_id: str, style: Style, *, tied: bool) -> Model:
             Layer(index=count + step, token_mixers=(full_attention(heads),), channel_mixer=mixture or dense)
             for step in range(style.draft_layers)
         ),
-    )
-
-
-def _heads(config: Config) -> Heads:
-    heads = config.integer("num_attention_heads", default=16)
-    kv = config.integer("num_key_value_heads", default=2)
-    if heads % kv:
-        raise config.fail("num_attention_heads", f"{heads} does not divide by num_key_value_heads {kv}")
-    return Heads(
-        width=config.integer("hidden_size"),
-        heads=heads,
-        kv=kv,
-        head_dim=config.integer("head_dim", default=256),
     )
 
 

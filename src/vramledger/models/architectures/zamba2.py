@@ -104,7 +104,7 @@ def _mamba(config: Config, width: int) -> Mamba2:
 
 def _types(config: Config, count: int) -> tuple[str, ...]:
     """layers_block_type, or hybrid_layer_ids where only those are stated."""
-    ids = config.integers("hybrid_layer_ids", maximum=MAX_LAYERS)
+    ids = frozenset(config.integers("hybrid_layer_ids", maximum=MAX_LAYERS))
     if ids and max(ids) >= count:
         raise config.fail("hybrid_layer_ids", f"names layer {max(ids)} of {count}")
     default = tuple(HYBRID if index in ids else MAMBA for index in range(count)) if ids else ""
