@@ -7,6 +7,7 @@ Only static imports are seen; the one dynamic import, of an architecture by its 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def test_no_engine_imports_another() -> None:
 
 def test_heavy_libraries_are_imported_late_and_the_hub_in_one_place() -> None:
     assert list(heavy_imports(ROOT)) == []
+
+
+def test_the_page_shows_these_floors() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", page, flags=re.MULTILINE)
+    shown = {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert shown == {part: floor for part, floor in FLOORS.items() if part not in ("", "__main__")}
 
 
 def test_the_graph_was_read() -> None:
