@@ -15,21 +15,12 @@ from vramledger.models.dense import gated_decoder
 from vramledger.models.mixers import EncoderAttention, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
+from vramledger.models.text_defaults import TEXT_DEFAULTS
 
 
 def describe(config: Config, model_id: str) -> Model:
     config = config.with_defaults(
-        "Gemma3TextConfig",
-        vocab_size=262208,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=26,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=256,
-        max_position_embeddings=131072,
-        sliding_window=4096,
-        tie_word_embeddings=True,
+        "Gemma3TextConfig", tie_word_embeddings=True, **TEXT_DEFAULTS["gemma3_text"]
     )
     if "layer_types" not in config:
         config = config.with_defaults("Gemma3TextConfig", sliding_window_pattern=6)
