@@ -136,6 +136,7 @@ def _compressed(parts: Parts, known_columns: int | None) -> WeightFormat:
         zero_points=".weight_zero_point" in parts,
         act_order=".weight_g_idx" in parts,
         scale_dtype=scale_dtype,
+        shape_dtype=parts[".weight_shape"][0] if ".weight_shape" in parts else DType.I64,
     )
 
 

@@ -77,7 +77,8 @@ class GroupInt:
     """Integers of 2 to 8 bits packed into int32, a scale for every `group_size` inputs (-1: one a row).
 
     GPTQ stores zero points and a group index always, so `zero_points` and `act_order` change nothing there.
-    `bias` is the zero bias that AutoGPTQ up to 0.7 writes for linears that have none.
+    `bias` is the zero bias that AutoGPTQ writes for linears that have none; `shape_dtype` the type of
+    compressed-tensors' `weight_shape`, int64 as its own compressor writes it.
     """
 
     bits: int
@@ -87,6 +88,7 @@ class GroupInt:
     act_order: bool = False
     scale_dtype: DType = DType.F16
     bias: bool = False
+    shape_dtype: DType = DType.I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +269,7 @@ def _compressed(rows: int, columns: int, kind: GroupInt) -> tuple[StoredPart, ..
     parts = [
         StoredPart(".weight_packed", DType.I32, (rows, ceil_div(columns * kind.bits, 32))),
         StoredPart(".weight_scale", kind.scale_dtype, (rows, groups)),
-        StoredPart(".weight_shape", DType.I64, (2,)),
+        StoredPart(".weight_shape", kind.shape_dtype, (2,)),
     ]
     if kind.zero_points:
         parts.append(StoredPart(".weight_zero_point", DType.I32, (ceil_div(rows * kind.bits, 32), groups)))

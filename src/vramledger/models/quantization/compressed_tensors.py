@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType
 from vramledger.formats.weights import Fp8, Granularity, GroupInt, Int8, Mxfp, Nvfp4, Packing, WeightFormat
@@ -12,13 +14,15 @@ from vramledger.models.quantization.scheme import Rule
 _LINEAR_CLASSES = frozenset({"Linear", "LinearBase", "FusedMoE"})
 
 
-def compressed_rules(config: Config, model_dtype: DType, where: str) -> tuple[Rule, ...]:
+def compressed_rules(config: Config, model: Config, model_dtype: DType, where: str) -> tuple[Rule, ...]:
     """One rule a group, those that name modules before those that name the class Linear.
 
-    Source: compressed-tensors 0.20, quantization/quant_scheme.py and utils/match.py. Raises UnknownFormat for
-    a storage format (sparse, marlin) without a size here, ConfigError for a config without groups.
+    Source: compressed-tensors 0.20, quantization/quant_scheme.py and utils/match.py. Moonshot's own exporter
+    (Kimi K2) keeps `weight_shape` in int32, the library in int64. Raises UnknownFormat for a storage format
+    (sparse, marlin) without a size here, ConfigError for a config without groups.
     """
     groups = config.sub("config_groups")
+    is_moonshot = model.text("model_type", default="").startswith("kimi_k2")
     stored_as = config.text("format", default="")
     named: list[Rule] = []
     by_class: list[Rule] = []
@@ -33,6 +37,8 @@ def compressed_rules(config: Config, model_dtype: DType, where: str) -> tuple[Ru
             group.text("format", default=stored_as),
             model_dtype,
         )
+        if is_moonshot and isinstance(kind, GroupInt):
+            kind = replace(kind, shape_dtype=DType.I32)
         targets = group.texts("targets")
         if not targets or _LINEAR_CLASSES.intersection(targets):
             by_class.append(Rule(format=kind, lm_head=True))

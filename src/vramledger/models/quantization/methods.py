@@ -21,7 +21,8 @@ def fp8(config: Config, model: Config, model_dtype: DType, where: str) -> Rules:
 
     DeepSeek-V4 (its inference/convert.py) names scales `scale`, keeps them as e8m0 where `scale_fmt` is ue8m0, and
     stores routed experts in MXFP4 where `expert_dtype` is fp4. Qwen3's releases keep scales in the model's
-    own type. A ModelOpt rework of such a checkpoint lists its NVFP4 modules in `quantized_layers`.
+    own type. The projection that joins an MTP layer's two inputs (`eh_proj`) is left plain, listed or not: model
+    code keeps it outside quantisation (vllm/model_executor/models/deepseek_mtp.py). A ModelOpt rework of such a checkpoint lists its NVFP4 modules in `quantized_layers`.
     """
     family = model.text("model_type", default="")
     is_v4 = family.startswith("deepseek_v4")
@@ -49,9 +50,8 @@ def fp8(config: Config, model: Config, model_dtype: DType, where: str) -> Rules:
     if is_v4 and model.text("expert_dtype", default="") == "fp4":
         rules.append(Rule(format=Mxfp(bits=4, packing=Packing.DEEPSEEK), scope=Scope.EXPERTS))
     rules.append(Rule(format=kind))
-    return tuple(rules), Names.of(
-        (*config.texts("ignored_layers"), *config.texts("modules_to_not_convert")), where
-    )
+    ignored = (*config.texts("ignored_layers"), *config.texts("modules_to_not_convert"), "eh_proj")
+    return tuple(rules), Names.of(ignored, where)
 
 
 def fbgemm_fp8(config: Config, _model: Config, _dtype: DType, where: str) -> Rules:

@@ -46,7 +46,7 @@ def read_quantization(
     if method in ("modelopt", "modelopt_fp4", "modelopt_fp8", "modelopt_mxfp8"):
         scheme = _modelopt(own.optional_sub("quantization") or own, model_dtype, where)
     elif method in ("compressed-tensors", "compressed_tensors"):
-        rules = compressed_rules(own, model_dtype, where)
+        rules = compressed_rules(own, config, model_dtype, where)
         scheme = QuantizationScheme(method=method, rules=rules, ignored=Names.of(own.texts("ignore"), where))
     elif method in _METHODS:
         rules, ignored = _METHODS[method](own, config, model_dtype, where)
@@ -108,6 +108,7 @@ def _with_kv(scheme: QuantizationScheme, *sections: tuple[Config | None, str]) -
         method=scheme.method,
         rules=scheme.rules,
         ignored=scheme.ignored,
+        text_only=any(f"config.json: {outer}." in where for _, where in sections for outer in _NESTED),
         declared_kv=declared,
         summary=summary + (f", {declared.dtype} KV cache" if declared else ""),
     )

@@ -12,6 +12,7 @@ from vramledger.models.quantization.names import Names, Repetitions, repetitions
 from vramledger.models.tensors import Component, Role, Tensor
 
 EXPERT_ROLES = frozenset({Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_GATE_UP, Role.EXPERT_DOWN})
+_TEXT = frozenset({Component.DECODER, Component.DRAFT})
 
 
 class Scope(StrEnum):
@@ -56,11 +57,15 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationScheme:
-    """Rules in order; the first that takes a repetition decides. `method` is the config's own word for it."""
+    """Rules in order; the first that takes a repetition decides. `method` is the config's own word for it.
+
+    `text_only` is set where the config of the text model, not of the whole, has the scheme: towers stay plain.
+    """
 
     method: str
     rules: tuple[Rule, ...]
     ignored: Names
+    text_only: bool = False
     declared_kv: DeclaredKv | None = None
     summary: str = ""
 
@@ -71,7 +76,7 @@ class QuantizationScheme:
         """
         dense = Dense(dtype=tensor.dtype or model_dtype)
         left = repetitions(tensor)
-        if not tensor.linear:
+        if not tensor.linear or (self.text_only and tensor.component not in _TEXT):
             return {dense: left}
         module = tensor.module
         out: dict[WeightFormat, Repetitions] = {}
