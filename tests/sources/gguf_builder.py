@@ -50,7 +50,9 @@ class GgufWriter:
         )
         out.append(struct.pack(self.order + "QQ", *counts))
         for name, kind, value in self.keys:
-            out.append(self.text(name) + struct.pack(self.order + "I", CODES[kind][0]) + self.item(kind, value))
+            out.append(
+                self.text(name) + struct.pack(self.order + "I", CODES[kind][0]) + self.item(kind, value)
+            )
         for (name, dims, type_name), offset in zip(self.tensors, self.offsets(), strict=True):
             out.append(self.text(name) + struct.pack(f"{self.order}I{len(dims)}Q", len(dims), *dims))
             out.append(struct.pack(self.order + "IQ", ggml_type(type_name).number, offset))

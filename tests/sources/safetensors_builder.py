@@ -8,7 +8,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-WIDTH_BITS = {"F32": 32, "BF16": 16, "F8_E4M3": 8, "U8": 8, "F4": 4, "F6_E2M3": 6, "F8_E8M0": 8, "I64": 64, "BOOL": 8}
+WIDTH_BITS = {
+    "F32": 32,
+    "BF16": 16,
+    "F8_E4M3": 8,
+    "U8": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F8_E8M0": 8,
+    "I64": 64,
+    "BOOL": 8,
+}
 Shapes = dict[str, tuple[str, list[int]]]
 
 
@@ -23,7 +33,9 @@ def header_object(tensors: Shapes, metadata: dict[str, str] | None = None) -> di
 
 
 def data_bytes(header: dict[str, Any]) -> int:
-    return max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+    return max(
+        (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0
+    )
 
 
 def write(path: Path, tensors: Shapes, metadata: dict[str, str] | None = None) -> Path:

@@ -45,7 +45,9 @@ def test_every_value_type_in_both_byte_orders(tmp_path: Path, order: str, versio
         "i": 2**63, "j": -(2**62), "k": 0.1, "l": (3, 5, 7), "m": ("x", "yz"), "n": ((1, -1), ("q",)),
         "o": (True, False),
     }  # fmt: skip
-    assert info.tensors == (GgufTensor(name="t.weight", dims=(64, 3), type="Q8_0", tensor_bytes=204, offset=0),)
+    assert info.tensors == (
+        GgufTensor(name="t.weight", dims=(64, 3), type="Q8_0", tensor_bytes=204, offset=0),
+    )
 
 
 def test_long_arrays_and_texts_are_counted_and_not_kept(tmp_path: Path) -> None:
@@ -99,7 +101,11 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     for size in (*range(0, len(writer.header()), 7), len(raw) - 1):
         path.write_bytes(raw[:size])
-        assert "cut short" in refusal(path).message or "more than it can hold" in refusal(path).message or size < 4
+        assert (
+            "cut short" in refusal(path).message
+            or "more than it can hold" in refusal(path).message
+            or size < 4
+        )
 
 
 @pytest.mark.parametrize("count", [2**64 - 1, 2**32, 200_001, 10_000])
@@ -175,7 +181,10 @@ def test_tensors_that_cannot_be_are_named(tmp_path: Path) -> None:
         (struct.pack("<IQIQ", 1, 2**63, 8, 96), "larger than any file"),
     ):
         assert said in refusal(patched(tmp_path, second, b"second" + new)).message
-    assert "cut short" in refusal(patched(tmp_path, second, b"second" + struct.pack("<IQIQ", 1, 64, 8, 2**40))).message
+    assert (
+        "cut short"
+        in refusal(patched(tmp_path, second, b"second" + struct.pack("<IQIQ", 1, 64, 8, 2**40))).message
+    )
     for new in (struct.pack("<IQIQ", 1, 64, 99, 96), struct.pack("<IQIQ", 1, 33, 8, 96)):
         with pytest.raises(UnknownFormat, match="second"):
             read_gguf(patched(tmp_path, second, b"second" + new))
@@ -260,7 +269,9 @@ def rebuilt(facts: dict[str, Any], path: Path) -> Path:
         elif not name.startswith("GGUF."):
             keys.append((name, TYPES[type(value)], value))
     tensors = sorted(facts["tensors"], key=lambda row: row[4])
-    return GgufWriter(keys=keys, tensors=[(name, shape, kind) for name, shape, kind, *_ in tensors]).write(path)
+    return GgufWriter(keys=keys, tensors=[(name, shape, kind) for name, shape, kind, *_ in tensors]).write(
+        path
+    )
 
 
 @pytest.mark.skipif(not PUBLISHED, reason="the published headers' facts are not here")

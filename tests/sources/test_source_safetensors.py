@@ -13,7 +13,12 @@ from safetensors_builder import data_bytes, header_object, write, write_raw
 from vramledger.errors import HeaderError, VramledgerError
 from vramledger.models.sources import safetensors
 from vramledger.models.sources.header_table import HeaderRow, HeaderTable
-from vramledger.models.sources.safetensors import HeaderTableBuilder, checkpoint_files, iter_entries, read_table
+from vramledger.models.sources.safetensors import (
+    HeaderTableBuilder,
+    checkpoint_files,
+    iter_entries,
+    read_table,
+)
 
 
 def table_of(header: dict[str, Any] | bytes, *, file_bytes: int | None = None) -> HeaderTable:
@@ -31,7 +36,11 @@ def refusal(header: dict[str, Any] | bytes, **sizes: int) -> HeaderError:
 
 
 def entry(dtype: Any = "F32", shape: Any = (3,), offsets: Any = (0, 12)) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape) if isinstance(shape, tuple) else shape, "data_offsets": list(offsets)}
+    return {
+        "dtype": dtype,
+        "shape": list(shape) if isinstance(shape, tuple) else shape,
+        "data_offsets": list(offsets),
+    }
 
 
 def test_two_shards_become_rows_with_exact_sums(tmp_path: Path) -> None:
@@ -61,7 +70,7 @@ def test_two_shards_become_rows_with_exact_sums(tmp_path: Path) -> None:
         ),
         HeaderRow(
             template="model.layers.{}.mlp.experts.{}.w.weight",
-            dtype="F8_E4M3", shape=(13, 7), count=4, layers=(range(0, 2), range(5, 6)), tensor_bytes=91,
+            dtype="F8_E4M3", shape=(13, 7), count=4, layers=(range(2), range(5, 6)), tensor_bytes=91,
         ),
     )  # fmt: skip
     assert table.tensor_count == 6
@@ -83,7 +92,9 @@ def test_entries_of_one_file_keep_their_names_and_places(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize(("dtype", "elements", "size"), [("F4", 34, 17), ("F6_E2M3", 44, 33), ("F8_E8M0", 31, 31)])
+@pytest.mark.parametrize(
+    ("dtype", "elements", "size"), [("F4", 34, 17), ("F6_E2M3", 44, 33), ("F8_E8M0", 31, 31)]
+)
 def test_types_below_a_byte_are_packed(dtype: str, elements: int, size: int) -> None:
     assert table_of({"a": entry(dtype, (elements,), (0, size))}).total_bytes == size
 
@@ -212,7 +223,11 @@ def test_many_tensors_become_few_rows_and_take_the_quick_way(monkeypatch: pytest
     monkeypatch.setattr(safetensors, "_decode_exactly", slow)
     builder = HeaderTableBuilder()
     for layer in range(20):
-        names = {f"model.layers.{layer}.mlp.experts.{e}.{p}.weight": ("BF16", [5, 3]) for e in range(256) for p in "gud"}
+        names = {
+            f"model.layers.{layer}.mlp.experts.{e}.{p}.weight": ("BF16", [5, 3])
+            for e in range(256)
+            for p in "gud"
+        }
         builder.add(f"{layer}", f"{layer}", json.dumps(header_object(names, {"format": "pt"})).encode(), None)
     table = builder.build()
     assert [(row.count, row.layers) for row in table.rows] == [(20 * 256, (range(20),))] * 3
@@ -220,12 +235,19 @@ def test_many_tensors_become_few_rows_and_take_the_quick_way(monkeypatch: pytest
 
 
 def test_the_files_of_a_checkpoint_without_an_index() -> None:
-    names = ["model-2.safetensors", "model-1.safetensors", "consolidated.00.safetensors", "adapter_model.safetensors"]
+    names = [
+        "model-2.safetensors",
+        "model-1.safetensors",
+        "consolidated.00.safetensors",
+        "adapter_model.safetensors",
+    ]
     assert checkpoint_files([*names, "x.bin"]) == ["model-1.safetensors", "model-2.safetensors"]
     assert checkpoint_files(["consolidated.safetensors"]) == ["consolidated.safetensors"]
 
 
-VALID = json.dumps(header_object({"m.0.a": ("BF16", [3, 5]), "m.1.a": ("BF16", [3, 5])}, {"format": "pt"})).encode()
+VALID = json.dumps(
+    header_object({"m.0.a": ("BF16", [3, 5]), "m.1.a": ("BF16", [3, 5])}, {"format": "pt"})
+).encode()
 
 
 @given(st.integers(0, len(VALID) - 1), st.binary(max_size=6), st.integers(0, 12))
@@ -240,8 +262,10 @@ def test_a_mutated_header_is_read_or_refused(at: int, inserted: bytes, removed: 
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.sampled_from(["F32", "BF16"]) | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["dtype", "shape", "data_offsets", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["dtype", "shape", "data_offsets", "x"]), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 
@@ -269,7 +293,12 @@ def test_random_files_are_refused(tmp_path: Path, data: bytes) -> None:
 def test_the_safetensors_library_agrees(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors")
     shapes = {"a.0.w": ("BF16", [3, 5]), "a.1.w": ("F32", [2]), "b": ("F8_E4M3", [11])}
-    blob = b"".join([struct.pack("<Q", len(json.dumps(header_object(shapes)))), json.dumps(header_object(shapes)).encode()])
+    blob = b"".join(
+        [
+            struct.pack("<Q", len(json.dumps(header_object(shapes)))),
+            json.dumps(header_object(shapes)).encode(),
+        ]
+    )
     blob += bytes(data_bytes(header_object(shapes)))
     theirs = {name: info for name, info in library.deserialize(blob)}
     path = tmp_path / "a.safetensors"
