@@ -6,7 +6,18 @@ from vramledger.errors import UnknownFormat
 from vramledger.formats.detect import detect_format
 from vramledger.formats.dtypes import DType
 from vramledger.formats.weights import (
-    Bnb4, Bnb8, Dense, Fp8, Granularity, GroupInt, Int8, Mxfp, Nvfp4, Packing, stored_bytes, stored_parts,
+    Bnb4,
+    Bnb8,
+    Dense,
+    Fp8,
+    Granularity,
+    GroupInt,
+    Int8,
+    Mxfp,
+    Nvfp4,
+    Packing,
+    stored_bytes,
+    stored_parts,
 )  # fmt: skip
 
 HALF = st.sampled_from([DType.F16, DType.BF16])
@@ -58,7 +69,11 @@ SUFFIXES = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.dictionaries(SUFFIXES, st.tuples(st.sampled_from(list(DType)), st.lists(st.integers(0, 9), max_size=4).map(tuple))))
+@given(
+    st.dictionaries(
+        SUFFIXES, st.tuples(st.sampled_from(list(DType)), st.lists(st.integers(0, 9), max_size=4).map(tuple))
+    )
+)
 def test_any_header_gives_a_format_or_a_clear_refusal(parts):
     try:
         detect_format(parts)

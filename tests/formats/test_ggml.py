@@ -33,7 +33,11 @@ def test_bits_a_weight_are_those_the_types_are_known_by():
 
 
 def test_numbers_and_names_are_unique():
-    assert len({kind.number for kind in GGML_TYPES}) == len({kind.name for kind in GGML_TYPES}) == len(GGML_TYPES)
+    assert (
+        len({kind.number for kind in GGML_TYPES})
+        == len({kind.name for kind in GGML_TYPES})
+        == len(GGML_TYPES)
+    )
     assert all(ggml_type(kind.number) is ggml_type(kind.name.lower()) for kind in GGML_TYPES)
 
 

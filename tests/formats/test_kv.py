@@ -6,7 +6,9 @@ from vramledger.formats.kv import KV_FORMAT_NAMES, kv_bytes, kv_format, latent_b
 
 
 def one_head(name, head_dim=128, v_head_dim=128):
-    return kv_bytes(kv_format(name, DType.BF16), tokens=1, kv_heads=1, head_dim=head_dim, v_head_dim=v_head_dim)
+    return kv_bytes(
+        kv_format(name, DType.BF16), tokens=1, kv_heads=1, head_dim=head_dim, v_head_dim=v_head_dim
+    )
 
 
 @pytest.mark.parametrize(

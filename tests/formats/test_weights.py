@@ -4,7 +4,19 @@ from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType
 from vramledger.formats.ggml import ggml_type
 from vramledger.formats.weights import (
-    Bnb4, Bnb8, Dense, Fp8, Ggml, Granularity, GroupInt, Int8, Mxfp, Nvfp4, Packing, StoredPart, stored_bytes,
+    Bnb4,
+    Bnb8,
+    Dense,
+    Fp8,
+    Ggml,
+    Granularity,
+    GroupInt,
+    Int8,
+    Mxfp,
+    Nvfp4,
+    Packing,
+    StoredPart,
+    stored_bytes,
     stored_parts,
 )  # fmt: skip
 
@@ -43,7 +55,9 @@ def test_awq_packs_along_the_outputs():
 
 
 def test_compressed_tensors_pack_quantized():
-    kind = GroupInt(bits=4, group_size=32, packing=Packing.COMPRESSED_TENSORS, zero_points=True, act_order=True)
+    kind = GroupInt(
+        bits=4, group_size=32, packing=Packing.COMPRESSED_TENSORS, zero_points=True, act_order=True
+    )
     assert shapes((64, 96), kind) == {
         ".weight_packed": ("int32", (64, 12)),
         ".weight_scale": ("float16", (64, 3)),
@@ -109,7 +123,11 @@ def test_bitsandbytes_double_quantisation_shrinks_the_scales():
     plain, double = Bnb4(), Bnb4(double_quant=True)
     saved = stored_bytes((4096, 4096), plain) - stored_bytes((4096, 4096), double)
     blocks = 4096 * 4096 // 64
-    assert 3 * blocks - 4 * (blocks // 256) - 4 * 256 - 128 <= saved <= 3 * blocks - 4 * (blocks // 256) - 4 * 256
+    assert (
+        3 * blocks - 4 * (blocks // 256) - 4 * 256 - 128
+        <= saved
+        <= 3 * blocks - 4 * (blocks // 256) - 4 * 256
+    )
 
 
 def test_a_vector_has_no_quantised_form():

@@ -25,12 +25,12 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A format for the linears of `scope` that `names` lists and `excluded` does not (None: all, and none)."""
+    """A format for the linears of `scope` that `names` lists (None: all). The head is among them only where
+    `lm_head` says so or names can name it."""
 
     format: WeightFormat
     scope: Scope = Scope.LINEARS
     names: Names | None = None
-    excluded: Names | None = None
     lm_head: bool = False
 
 
@@ -88,8 +88,6 @@ class QuantizationScheme:
             if not _in_scope(rule, tensor):
                 continue
             taken = left if rule.names is None else left & rule.names.select(tensor, module)
-            if taken and rule.excluded:
-                taken -= rule.excluded.select(tensor, module)
             if taken:
                 out[rule.format] = out.get(rule.format, frozenset()) | taken
                 left -= taken
