@@ -187,6 +187,13 @@ def attends(
     return attend
 
 
+def published_bf16(config: Config) -> DType:
+    """The default element type of families whose weights are BF16 and whose config.json names none."""
+    if "dtype" not in config and "torch_dtype" not in config:
+        config.assume("config.json names no dtype: bfloat16 taken, as the published checkpoints are")
+    return DType.BF16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """Next-token prediction layers stored after the last layer, in DeepSeek-V3's layout.

@@ -37,6 +37,7 @@ ALIASES: dict[str, str] = {
 
 CLASSES: dict[str, str] = {
     "CogVLMVideoForCausalLM": "cogvlm",
+    "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
     "LlavaLlamaForCausalLM": "llava_llama",
     "MiniCPM3ForCausalLM": "minicpm3",
 }

@@ -1,7 +1,8 @@
 """DeepSeek-V4 (transformers models/deepseek_v4; names and element types of the published checkpoint).
 
 Every layer keeps a window of single-vector KV; most also keep a compressed history, one state for every 4 tokens
-(picked by an indexer) or for every 128. Hyper-connections carry `hc_mult` residual streams.
+(picked by an indexer) or for every 128. Hyper-connections carry `hc_mult` residual streams. The Base release also
+stores an embedding and a head in its draft layer, which its config does not tell; they are not listed.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ def describe(config: Config, model_id: str) -> Model:
     bias = config.flag("attention_bias", default=False)
     norms = config.flag("use_qk_norm", default=False)
     mixer = full_attention(heads)
-    rotary = int(heads.head_dim * 0.5) if "partial_rotary_factor" not in config else None
+    ropes = config.optional_sub("rope_parameters")
+    partial = "partial_rotary_factor" in config or (ropes is not None and "partial_rotary_factor" in ropes)
+    rotary = None if partial else heads.head_dim // 2
 
     return moe_decoder(
         config,

@@ -9,7 +9,7 @@ from vramledger.models.blocks import Place, fused_experts
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import attends, attention_pattern, mixture_from_config, moe_decoder
+from vramledger.models.moe import attends, attention_pattern, mixture_from_config, moe_decoder, published_bf16
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, experts, gate_up, hidden, q_heads, whole
 
@@ -49,4 +49,5 @@ def describe(config: Config, model_id: str) -> Model:
         experts=block,
         positions=positions,
         rope=(rope_from_config(config, heads.head_dim, max_positions=positions),),
+        default_dtype=published_bf16(config),
     )

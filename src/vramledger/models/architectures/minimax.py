@@ -3,7 +3,6 @@ every eighth, Mixtral's experts in all."""
 
 from __future__ import annotations
 
-from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.decoder import Heads, heads_from_config
@@ -16,6 +15,7 @@ from vramledger.models.moe import (
     mixture_from_config,
     moe_decoder,
     numbers,
+    published_bf16,
     windowed_throughout,
 )
 from vramledger.models.rope import rope_from_config
@@ -51,7 +51,7 @@ def describe(config: Config, model_id: str) -> Model:
         names=MIXTRAL_NAMES,
         positions=positions,
         rope=(rope_from_config(config, heads.head_dim, max_positions=positions, rotary=rotary),),
-        default_dtype=published_dtype(config),
+        default_dtype=published_bf16(config),
     )
 
 
@@ -63,13 +63,6 @@ def lightning(place: Place, heads: Heads) -> None:
     place.linear("self_attn.output_gate", Role.SSM_IN, channels, hidden(heads.width))
     place.linear("self_attn.out_proj", Role.SSM_OUT, hidden(heads.width), channels)
     place.norm("self_attn.norm", channels)
-
-
-def published_dtype(config: Config) -> DType:
-    """MiniMax's files may name no element type; the published weights are BF16."""
-    if "dtype" not in config and "torch_dtype" not in config:
-        config.assume("config.json names no dtype: bfloat16 taken, as the published checkpoints are")
-    return DType.BF16
 
 
 def _types(config: Config, count: int) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramledger.models.architectures.minimax import published_dtype
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.decoder import full_attention, heads_from_config
 from vramledger.models.model import Model
-from vramledger.models.moe import MIXTRAL_NAMES, attends, mixture_from_config, moe_decoder
+from vramledger.models.moe import MIXTRAL_NAMES, attends, mixture_from_config, moe_decoder, published_bf16
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import kv_heads, q_heads
 
@@ -43,5 +42,5 @@ def describe(config: Config, model_id: str) -> Model:
         names=NAMES,
         positions=positions,
         rope=(rope_from_config(config, heads.head_dim, max_positions=positions, rotary=rotary),),
-        default_dtype=published_dtype(config),
+        default_dtype=published_bf16(config),
     )
