@@ -16,6 +16,8 @@ from vramledger.formats.weights import (
     Mxfp,
     Nvfp4,
     Packing,
+    Shape,
+    WeightFormat,
     stored_bytes,
     stored_parts,
 )  # fmt: skip
@@ -45,20 +47,20 @@ SIDES = st.integers(1, 40).map(lambda count: 128 * count)
 
 
 @given(rows=SIDES, columns=SIDES, kind=FORMATS)
-def test_parts_give_back_a_format_of_equal_bytes(rows, columns, kind):
+def test_parts_give_back_a_format_of_equal_bytes(rows: int, columns: int, kind: WeightFormat) -> None:
     parts = {part.suffix: (part.dtype, part.shape) for part in stored_parts((rows, columns), kind)}
     found = detect_format(parts, columns=columns)
     assert type(found) is type(kind)
     assert stored_bytes((rows, columns), found) == stored_bytes((rows, columns), kind)
 
 
-def test_without_columns_four_bits_in_the_largest_usual_group_are_taken():
+def test_without_columns_four_bits_in_the_largest_usual_group_are_taken() -> None:
     kind = GroupInt(bits=4, group_size=128, packing=Packing.COMPRESSED_TENSORS, zero_points=False)
     parts = {part.suffix: (part.dtype, part.shape) for part in stored_parts((256, 4096), kind)}
     assert detect_format(parts) == kind
 
 
-def test_deepseek_tiles_of_a_narrow_matrix():
+def test_deepseek_tiles_of_a_narrow_matrix() -> None:
     parts = {".weight": (DType.F8_E4M3, (576, 7168)), ".weight_scale_inv": (DType.F32, (5, 56))}
     assert detect_format(parts) == Fp8(scale=Granularity.BLOCK, scale_name="weight_scale_inv")
 
@@ -74,13 +76,13 @@ SUFFIXES = st.sampled_from(
         SUFFIXES, st.tuples(st.sampled_from(list(DType)), st.lists(st.integers(0, 9), max_size=4).map(tuple))
     )
 )
-def test_any_header_gives_a_format_or_a_clear_refusal(parts):
+def test_any_header_gives_a_format_or_a_clear_refusal(parts: dict[str, tuple[DType, Shape]]) -> None:
     try:
         detect_format(parts)
     except UnknownFormat as error:
         assert error.message
 
 
-def test_unknown_parts_are_named():
+def test_unknown_parts_are_named() -> None:
     with pytest.raises(UnknownFormat, match=r"\.lookup"):
         detect_format({".lookup": (DType.U8, (3,)), ".codes": (DType.I16, (5,))})

@@ -17,11 +17,11 @@ from vramledger.formats.ggml import GGML_TYPES, ggml_type
         ("F32", 3584, 1, 14336),
     ],
 )
-def test_bytes_in_published_headers(name, row, rows, size_bytes):
+def test_bytes_in_published_headers(name: str, row: int, rows: int, size_bytes: int) -> None:
     assert ggml_type(name).bytes_for(row, rows) == size_bytes
 
 
-def test_bits_a_weight_are_those_the_types_are_known_by():
+def test_bits_a_weight_are_those_the_types_are_known_by() -> None:
     bits = {kind.name: kind.block_bytes * 8 / kind.block_elements for kind in GGML_TYPES}
     assert bits["Q4_K"] == 4.5
     assert bits["Q6_K"] == 6.5625
@@ -32,7 +32,7 @@ def test_bits_a_weight_are_those_the_types_are_known_by():
     assert bits["TQ1_0"] == 1.6875
 
 
-def test_numbers_and_names_are_unique():
+def test_numbers_and_names_are_unique() -> None:
     assert (
         len({kind.number for kind in GGML_TYPES})
         == len({kind.name for kind in GGML_TYPES})
@@ -42,11 +42,11 @@ def test_numbers_and_names_are_unique():
 
 
 @pytest.mark.parametrize("key", [4, 31, 99, -1, "Q4_2", ""])
-def test_removed_and_unknown_types_are_refused(key):
+def test_removed_and_unknown_types_are_refused(key: int | str) -> None:
     with pytest.raises(UnknownFormat):
         ggml_type(key)
 
 
-def test_a_row_must_be_whole_blocks():
+def test_a_row_must_be_whole_blocks() -> None:
     with pytest.raises(UnknownFormat, match="not a whole number"):
         ggml_type("Q4_K").bytes_for(640, 2)

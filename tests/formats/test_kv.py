@@ -5,7 +5,7 @@ from vramledger.formats.dtypes import DType
 from vramledger.formats.kv import KV_FORMAT_NAMES, kv_bytes, kv_format, latent_bytes
 
 
-def one_head(name, head_dim=128, v_head_dim=128):
+def one_head(name: str, head_dim: int = 128, v_head_dim: int = 128) -> int:
     return kv_bytes(
         kv_format(name, DType.BF16), tokens=1, kv_heads=1, head_dim=head_dim, v_head_dim=v_head_dim
     )
@@ -27,15 +27,15 @@ def one_head(name, head_dim=128, v_head_dim=128):
         ("turboquant_3bit_nc", 48 + 2 + 48 + 4),
     ],
 )
-def test_bytes_of_one_token_in_one_head_of_128(name, size_bytes):
+def test_bytes_of_one_token_in_one_head_of_128(name: str, size_bytes: int) -> None:
     assert one_head(name) == size_bytes
 
 
-def test_turboquant_slots_are_even():
+def test_turboquant_slots_are_even() -> None:
     assert one_head("turboquant_k8v4", 7, 7) == 7 + 4 + 4 + 1
 
 
-def test_keys_and_values_may_differ_and_tokens_and_heads_multiply():
+def test_keys_and_values_may_differ_and_tokens_and_heads_multiply() -> None:
     kind = kv_format("bfloat16", DType.F16)
     assert kv_bytes(kind, tokens=3, kv_heads=5, head_dim=192, v_head_dim=128) == 3 * 5 * 2 * (192 + 128)
 
@@ -43,25 +43,25 @@ def test_keys_and_values_may_differ_and_tokens_and_heads_multiply():
 @pytest.mark.parametrize(
     ("name", "size_bytes"), [("auto", 1152), ("fp8", 576), ("fp8_ds_mla", 656), ("nvfp4_ds_mla", 352)]
 )
-def test_deepseek_latent(name, size_bytes):
+def test_deepseek_latent(name: str, size_bytes: int) -> None:
     assert latent_bytes(kv_format(name, DType.BF16), tokens=1, kv_lora_rank=512, rope_dim=64) == size_bytes
 
 
-def test_latents_and_heads_are_not_mixed_up():
+def test_latents_and_heads_are_not_mixed_up() -> None:
     with pytest.raises(UnknownFormat):
         one_head("fp8_ds_mla")
     with pytest.raises(UnknownFormat):
         latent_bytes(kv_format("turboquant_k8v4", DType.BF16), tokens=1, kv_lora_rank=512, rope_dim=64)
 
 
-def test_auto_follows_the_model_and_unknown_names_are_refused():
+def test_auto_follows_the_model_and_unknown_names_are_refused() -> None:
     assert kv_format("auto", DType.F32).name == "float32"
     for name in ("q4_0", "int3", "float8_e4m3fn"):
         with pytest.raises(UnknownFormat):
             kv_format(name, DType.BF16)
 
 
-def test_every_name_can_be_sized_one_way_or_the_other():
+def test_every_name_can_be_sized_one_way_or_the_other() -> None:
     for name in KV_FORMAT_NAMES:
         kind = kv_format(name, DType.BF16)
         if name.endswith("ds_mla"):

@@ -185,12 +185,10 @@ def auto_round(config: Config, _model: Config, model_dtype: DType, where: str) -
         rules.append(
             Rule(format=group_int(width, size), names=Names.of([_as_entry(n) for n in names], where))
         )
-    blocks = config.raw("block_name_to_quantize") or config.raw("to_quant_block_names")
-    listed = [
-        part.strip()
-        for text in _flat_texts([blocks] if isinstance(blocks, str) else blocks or [])
-        for part in text.split(",")
-    ]
+    key = "block_name_to_quantize" if "block_name_to_quantize" in config else "to_quant_block_names"
+    blocks = config.raw(key)
+    texts = [blocks] if isinstance(blocks, str) else _flat_texts(config.items(key))
+    listed = [part.strip() for text in texts for part in text.split(",")]
     names_of_blocks = Names.of(listed, where) if listed else None
     if bits < 16:
         rules.append(Rule(format=group_int(bits, group), scope=Scope.DECODER_LAYERS, names=names_of_blocks))
