@@ -58,7 +58,8 @@ def test_a_total_size_that_is_none_is_noted_and_not_used(total: Any) -> None:
 
 def test_total_size_may_be_a_float_of_a_whole_number_or_missing() -> None:
     assert index({"metadata": {"total_size": 6e9}, "weight_map": MAP}).total_size_bytes == 6_000_000_000
-    for metadata in ({}, None):
+    nothing: tuple[Any, ...] = ({}, None)
+    for metadata in nothing:
         assert index({"metadata": metadata, "weight_map": MAP}).total_size_bytes is None
     assert index({"weight_map": MAP}).total_size_bytes is None
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_many_at_once_is_one_after_the_other(names: list[str]) -> None:
 def test_runs_hold_every_index_once(indices: list[int]) -> None:
     runs = compress(indices)
     assert [index for run in runs for index in run] == sorted(set(indices))
-    assert all(left.stop < right.start for left, right in zip(runs, runs[1:], strict=False))
+    assert all(left.stop < right.start for left, right in itertools.pairwise(runs))
 
 
 def test_text_that_is_no_number_is_left_out() -> None:

@@ -166,7 +166,9 @@ class GgufReader:
         elif kind in (_STRING, _ARRAY):
             self._steps += count
             if self._steps > MAX_STEPS or count * 8 > self._limit - self.position:
-                raise self._fail(f"{quote(key)} states an array of {count} items, more than it can hold", key, count)
+                raise self._fail(
+                    f"{quote(key)} states an array of {count} items, more than it can hold", key, count
+                )
             if count <= KEPT_TEXTS:
                 return tuple(self._value(kind, key, depth) for _ in range(count))
             if kind == _STRING:

@@ -112,15 +112,23 @@ class _Request:
         limit_bytes = INDEX_LIMIT_BYTES if name.endswith(".index.json") else CONFIG_LIMIT_BYTES
         if size_bytes is None or size_bytes > limit_bytes:
             raise SourceError(f"{self.repo}: {name} has {size_bytes} bytes, too many to download", file=name)
+        cached = self._cached_file(name, self.revision)
+        if cached is not None and cached.parent.name == commit:
+            return cached
         try:
             with _no_progress_bars(self.hub):
-                return Path(
-                    self.hub.hf_hub_download(
-                        self.repo, name, revision=commit, endpoint=self.endpoint, cache_dir=self.cache_dir
-                    )
-                )
+                # Asked for by the revision's own name, so that the cache can answer to that name offline.
+                path = self._download(name, self.revision)
+                return path if path.parent.name == commit else self._download(name, commit)
         except hub_errors(self.hub) as problem:
             raise explain(self.hub, problem, f"{self.repo}/{name}") from None
+
+    def _download(self, name: str, revision: str) -> Path:
+        return Path(
+            self.hub.hf_hub_download(
+                self.repo, name, revision=revision, endpoint=self.endpoint, cache_dir=self.cache_dir
+            )
+        )
 
     def read_headers(self, names: list[str], commit: str, sizes: dict[str, int | None]) -> HeaderTable:
         """Headers of safetensors files, a few at a time, so that few are held at once."""
@@ -194,6 +202,7 @@ def _import_hub() -> Any:
     """huggingface_hub, which is an extra and takes long to import."""
     try:
         import huggingface_hub
+        import huggingface_hub.constants
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError:
