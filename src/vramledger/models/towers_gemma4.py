@@ -82,7 +82,10 @@ def gemma4_audio(root: Place, config: Config) -> Tower:
         config.replacing(intermediate_size=4 * config.integer("hidden_size", default=1024)),
         Vit(width=1024, heads=8, inner=4096, layers=12),
     )
-    first, second = config.integers("subsampling_conv_channels", minimum=1, maximum=65536) or (128, 32)
+    channels = config.integers("subsampling_conv_channels", minimum=1, maximum=65536) or (128, 32)
+    if len(channels) != 2:
+        raise config.fail("subsampling_conv_channels", f"must be two numbers, not {len(channels)}")
+    first, second = channels
     place = root.at("model.audio_tower.", component=Component.AUDIO)
     for index, (inp, out) in enumerate(((1, first), (first, second))):
         place.tensor(
@@ -94,7 +97,7 @@ def gemma4_audio(root: Place, config: Config) -> Tower:
             whole(3),
         )
         place.norm(f"subsample_conv_projection.layer{index}.norm", out)
-    # Two strides of 2 leave a quarter of the 128 mel bins for each output channel.
+    # As the class computes it: a quarter of the first channels (which number the mel bins) times the second.
     bins = first // SUBSAMPLED * second
     place.linear("subsample_conv_projection.input_proj_linear", Role.OTHER, hidden(vit.width), whole(bins))
     block = place.at("model.audio_tower.layers.{block}.", copies=vit.layers)

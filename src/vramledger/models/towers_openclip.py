@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.model import Tower
-from vramledger.models.tensors import Role, hidden
+from vramledger.models.tensors import Component
 from vramledger.models.towers import (
     BlockNames,
     Vit,
@@ -14,9 +14,8 @@ from vramledger.models.towers import (
     patch_embedding,
     pixels,
     positions,
-    projection,
-    torch_attention,
 )
+from vramledger.models.towers_resampler import resampled_output, resampler
 
 _NAMES = BlockNames(
     attention=("attn.in_proj", "attn.out_proj"), mlp=("mlp.c_fc", "mlp.c_proj"), norms=("ln_1", "ln_2")
@@ -24,7 +23,6 @@ _NAMES = BlockNames(
 _QUERIES = 256
 _STORED_POSITIONS = 256
 _CHANNELS = 3
-_RESAMPLER_HEAD_DIM = 128
 
 
 def openclip_resampled(place: Place, config: Config) -> Tower:
@@ -47,18 +45,8 @@ def openclip_resampled(place: Place, config: Config) -> Tower:
     positions(place, "positional_embedding", width, _STORED_POSITIONS)
     place.norm("ln_pre", width, bias=True)
     encoder_block(place.at(place.prefix + "transformer.resblocks.{block}.", copies=vit.layers), vit, _NAMES)
-    _resampler(place, config, width, config.integer("output_dim"))
+    out = config.integer("output_dim")
+    pool = place.at(place.prefix + "attn_pool.", component=Component.PROJECTOR)
+    resampler(pool, config, queries=_QUERIES, width=out, kv_width=width, stored_grid=True)
+    resampled_output(pool.at(place.prefix), out)
     return vit.tower("image", max_item_tokens=_QUERIES, patches_per_token=max(patches // _QUERIES, 1))
-
-
-def _resampler(place: Place, config: Config, inp: int, out: int) -> None:
-    """Cross attention from learnt queries over the encoder's output, into the language model's width."""
-    if out % _RESAMPLER_HEAD_DIM:
-        raise config.fail("output_dim", f"{out} does not divide into heads of {_RESAMPLER_HEAD_DIM}")
-    positions(place, "attn_pool.pos_embed", out, _QUERIES)
-    positions(place, "attn_pool.query", out, _QUERIES)
-    projection(place, "attn_pool.kv_proj", out, inp)
-    torch_attention(place, "attn_pool.attn", out, out // _RESAMPLER_HEAD_DIM)
-    for norm in ("attn_pool.ln_q", "attn_pool.ln_kv", "ln_post"):
-        place.norm(norm, out, bias=True)
-    place.tensor("proj", Role.PROJECTOR, hidden(out), hidden(out))

@@ -3,11 +3,11 @@ models/deepseek_v3/modeling_deepseek_v3.py; the draft block as in the model's RE
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
-from vramledger.models.mixers import LatentAttention, SparseIndexer
+from vramledger.models.mixers import LatentAttention, MixtureOfExperts, SparseIndexer
 from vramledger.models.mla import indexer_block, latent_block, latent_from_config
 from vramledger.models.model import Model
 from vramledger.models.moe import (
@@ -35,10 +35,11 @@ def latent_moe(
     default_positions: int = 4096,
     draft_copies: bool = True,
     indexers: Sequence[SparseIndexer] = (),
+    experts: Callable[[Place, MixtureOfExperts, int], None] | None = None,
 ) -> Model:
     """A decoder of latent attention and experts; `indexers` has one entry a layer and one for the draft block.
 
-    `draft_copies` where the draft block is stored with its own embedding and head. A layer whose indexer
+    `experts` lists a mixture of some width that is not stored expert by expert. `draft_copies` where the draft block is stored with its own embedding and head. A layer whose indexer
     keeps no keys has none of its tensors.
     """
     width = config.integer("hidden_size")
@@ -48,6 +49,7 @@ def latent_moe(
     every = [latent_from_config(config, indexer) for indexer in indexers] or [plain] * (count + 1)
     drafts = config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
     bias = config.flag("attention_bias", default=False)
+    moe = mixture_from_config(config, shared="n_shared_experts")
 
     def attend(place: Place) -> None:
         latent_block(place, plain, width=width, bias=bias)
@@ -59,7 +61,8 @@ def latent_moe(
         default_class=default_class,
         width=width,
         mixers=every[:count],
-        moe=mixture_from_config(config, shared="n_shared_experts"),
+        moe=moe,
+        experts=None if experts is None else lambda place: experts(place, moe, width),
         attend=attend,
         names=names,
         sparse=sparse_layers(config, count, default_dense=default_dense),

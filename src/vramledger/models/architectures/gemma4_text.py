@@ -7,12 +7,12 @@ value projection: values are the raw keys, normed apart, so that keys and values
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vramledger.models.blocks import Place, fused_experts, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import assemble
+from vramledger.models.gemma import kv_sources, layer_types, per_layer_embeddings, shared_kv_attention
 from vramledger.models.mixers import (
     ChannelMixer,
     DenseMlp,
@@ -25,8 +25,7 @@ from vramledger.models.mixers import (
 )
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
-from vramledger.models.shared_kv import kv_sources, layer_types
-from vramledger.models.tensors import Role, hidden, kv_heads, q_heads, vocab, whole
+from vramledger.models.tensors import Role, hidden, whole
 
 NORMS = ("input", "post_attention", "pre_feedforward", "post_feedforward")
 
@@ -58,7 +57,17 @@ def describe(config: Config, model_id: str) -> Model:
     bias = config.flag("attention_bias", default=False)
     for name, kind in kinds.items():
         of_kind = [index for index in range(count) if types[index] == name]
-        _attention(root, of_kind, kind, sources, width=width, heads=heads, bias=bias)
+        shared_kv_attention(
+            root,
+            of_kind,
+            sources,
+            width=width,
+            heads=heads,
+            kv=kind.kv,
+            head_dim=kind.head_dim,
+            bias=bias,
+            own_values=kind.own_values,
+        )
     channels = _channel_mixers(root, config, count, sources, width)
     _per_layer_inputs(root, config, count, width)
     layer = root.at("model.layers.{layer}.", range(count))
@@ -110,34 +119,6 @@ def _kinds(config: Config, heads: int) -> dict[str, _Kind]:
             own_values=not same,
         ),
     }
-
-
-def _attention(
-    root: Place,
-    layers: list[int],
-    kind: _Kind,
-    sources: tuple[int | None, ...],
-    *,
-    width: int,
-    heads: int,
-    bias: bool,
-) -> None:
-    """Projections of one kind's layers. Layers that share KV have no use for their own, though checkpoints
-    keep them: those are listed as stored, not as parameters."""
-    every = root.at("model.layers.{layer}.self_attn.", layers)
-    every.linear("q_proj", Role.Q, q_heads(heads, kind.head_dim), hidden(width), bias=bias)
-    every.linear("o_proj", Role.O, hidden(width), q_heads(heads, kind.head_dim), bias=bias)
-    every.norm("q_norm", kind.head_dim)
-    own = every.at(every.prefix, [index for index in layers if sources[index] is None])
-    unused = every.at(every.prefix, [index for index in layers if sources[index] is not None])
-    rows = kv_heads(kind.kv, kind.head_dim)
-    for name, role in (("k_proj", Role.K), ("v_proj", Role.V)):
-        if role is Role.V and not kind.own_values:
-            continue
-        own.linear(name, role, rows, hidden(width), bias=bias)
-        unused.tensor(f"{name}.weight", role, rows, hidden(width), linear=True, parameter=False)
-    own.norm("k_norm", kind.head_dim)
-    unused.tensor("k_norm.weight", Role.NORM, whole(kind.head_dim), parameter=False)
 
 
 def _mixer(kind: _Kind, heads: int, source: int | None) -> TokenMixer:
@@ -192,18 +173,6 @@ def _per_layer_inputs(root: Place, config: Config, count: int, width: int) -> No
     per_layer_embeddings(root, rows=rows, size=size, count=count, width=width)
 
 
-def per_layer_embeddings(root: Place, *, rows: int, size: int, count: int, width: int) -> None:
-    """A table of `size` values a layer for each token, its projection from the hidden state, and each
-    layer's gate (Gemma 3n and 4)."""
-    root.tensor("embed_tokens_per_layer.weight", Role.EMBEDDING, vocab(rows), hidden(count * size))
-    root.linear("per_layer_model_projection", Role.OTHER, hidden(count * size), hidden(width))
-    root.norm("per_layer_projection_norm", size)
-    layer = root.at("model.layers.{layer}.", range(count))
-    layer.linear("per_layer_input_gate", Role.OTHER, hidden(size), hidden(width))
-    layer.linear("per_layer_projection", Role.OTHER, hidden(width), hidden(size))
-    layer.norm("post_per_layer_input_norm", width)
-
-
 def _ropes(config: Config, kinds: dict[str, _Kind], max_positions: int) -> tuple[Rope, ...]:
     """One table a kind. A proportional one spans the whole head, with zero frequencies beyond its part."""
     out = []
@@ -214,8 +183,3 @@ def _ropes(config: Config, kinds: dict[str, _Kind], max_positions: int) -> tuple
             )
         )
     return tuple(out)
-
-
-def shared_layers(sources: Iterable[int | None]) -> int:
-    """How many layers keep no KV of their own."""
-    return sum(source is not None for source in sources)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramledger.models.architectures.qwen2_moe import sparse_by_step
+from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.decoder import heads_from_config
+from vramledger.models.mixers import MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.models.moe import attends, mixture_from_config, moe_decoder, windowed_throughout
 from vramledger.models.rope import rope_from_config
 
 
 def describe(config: Config, model_id: str) -> Model:
+    return qwen3_mixture(config, model_id)
+
+
+def qwen3_mixture(
+    config: Config, model_id: str, experts: Callable[[Place, MixtureOfExperts, int], None] | None = None
+) -> Model:
+    """Qwen3's decoder; `experts` lists a mixture of some width that is not stored expert by expert."""
     heads = heads_from_config(config, default_kv=4)
     count = config.num_layers()
     positions = config.integer("max_position_embeddings", default=32768)
     bias = config.flag("attention_bias", default=False)
+    moe = mixture_from_config(config, count=("num_experts", "num_local_experts"))
 
     return moe_decoder(
         config,
@@ -24,7 +36,8 @@ def describe(config: Config, model_id: str) -> Model:
         mixers=windowed_throughout(
             config, count, heads, enabled=config.flag("use_sliding_window", default=False)
         ),
-        moe=mixture_from_config(config, count=("num_experts", "num_local_experts")),
+        moe=moe,
+        experts=None if experts is None else lambda place: experts(place, moe, heads.width),
         attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
         sparse=sparse_by_step(config, count),
         dense_inner=config.integer("intermediate_size"),

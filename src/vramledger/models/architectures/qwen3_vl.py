@@ -12,6 +12,11 @@ DEEPSTACK = (8, 16, 24)
 
 
 def describe(config: Config, model_id: str) -> Model:
-    text = architectures.describe(text_config(config, as_type="qwen3"), model_id)
+    return qwen3_with_tower(config, model_id, as_type="qwen3")
+
+
+def qwen3_with_tower(config: Config, model_id: str, *, as_type: str) -> Model:
+    """A text model of `as_type` and the tower under `model.visual.`."""
+    text = architectures.describe(text_config(config, as_type=as_type), model_id)
     tensors, tower = qwen3_vision_tower(config.sub("vision_config"), deepstack_default=DEEPSTACK)
     return compose(text, config, model_id, prefixes=WITHIN, extra=tensors, towers=(tower,))
