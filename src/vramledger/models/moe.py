@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import SHARED, Place, attention, gated_mlp, routed_experts, router
 from vramledger.models.config import MAX_LAYERS, Config
-from vramledger.models.decoder import Heads, assemble, full_attention, sliding_attention
+from vramledger.models.decoder import Heads, assemble
 from vramledger.models.mixers import ChannelMixer, DenseMlp, Layer, MixtureOfExperts, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.tensors import Component, Role, hidden
@@ -131,33 +131,6 @@ def sparse_layers(config: Config, count: int, *, default_dense: int = 0) -> tupl
     dense = config.integer("first_k_dense_replace", default=default_dense, minimum=0, maximum=MAX_LAYERS)
     step = config.integer("moe_layer_freq", default=1)
     return tuple(index for index in range(dense, count) if index % step == 0)
-
-
-def attention_pattern(
-    config: Config, count: int, heads: Heads, *, default: Sequence[str] = (), window: int | None = None
-) -> tuple[TokenMixer, ...]:
-    """Full and sliding-window attention by `layer_types`; `default` where the file has none, all full where
-    that is empty too. A pattern with windows needs `sliding_window`."""
-    allowed = ("full_attention", "sliding_attention")
-    types = kinds(config, "layer_types", count, allowed) or tuple(default) or ("full_attention",) * count
-    full = full_attention(heads)
-    if "sliding_attention" not in types:
-        return (full,) * count
-    stated = (
-        config.integer("sliding_window")
-        if window is None
-        else config.integer("sliding_window", default=window)
-    )
-    sliding = sliding_attention(heads, stated)
-    return tuple(sliding if kind == "sliding_attention" else full for kind in types)
-
-
-def windowed_throughout(
-    config: Config, count: int, heads: Heads, *, enabled: bool = True
-) -> tuple[TokenMixer, ...]:
-    """Every layer alike: windowed where `sliding_window` is set and `enabled`, else full."""
-    window = config.optional_int("sliding_window") if enabled else None
-    return (sliding_attention(heads, window) if window else full_attention(heads),) * count
 
 
 def attends(
