@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from vramledger.models.config import Config
-from vramledger.models.decoder import heads_from_config
+from vramledger.models.decoder import heads_from_config, windowed_mixers
 from vramledger.models.model import Model
 from vramledger.models.moe import (
     DEEPSEEK_NAMES,
     attends,
-    attention_pattern,
     mixture_from_config,
     moe_decoder,
     sparse_layers,
@@ -22,15 +21,13 @@ def describe(config: Config, model_id: str) -> Model:
     positions = config.integer("max_position_embeddings", default=2048)
     bias = config.flag("attention_bias", default=False)
     limit = config.integer("max_window_layers", default=62, minimum=0)
-    windows = "sliding_window" in config
-    rule = ["sliding_attention" if windows and index >= limit else "full_attention" for index in range(count)]
 
     return moe_decoder(
         config,
         model_id,
         default_class="Dots1ForCausalLM",
         width=heads.width,
-        mixers=attention_pattern(config, count, heads, default=rule),
+        mixers=windowed_mixers(config, heads, count, lambda index: index >= limit),
         moe=mixture_from_config(config, shared="n_shared_experts"),
         attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
         names=DEEPSEEK_NAMES,

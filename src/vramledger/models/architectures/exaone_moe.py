@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from vramledger.models.blocks import Place, gated_mlp
 from vramledger.models.config import Config
-from vramledger.models.decoder import heads_from_config
+from vramledger.models.decoder import heads_from_config, windowed_mixers
 from vramledger.models.mixers import DenseMlp, Layer
 from vramledger.models.model import Model
 from vramledger.models.moe import (
     MoeNames,
     attends,
-    attention_pattern,
     kinds,
     mixture_from_config,
     moe_decoder,
@@ -30,9 +29,7 @@ def describe(config: Config, model_id: str) -> Model:
     positions = config.integer("max_position_embeddings", default=2048)
     drafts = config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
     every = config.integer("sliding_window_pattern", default=4) if "layer_types" not in config else 1
-    rule = ["full_attention" if (index + 1) % every == 0 else "sliding_attention" for index in range(count)]
-    windows = "sliding_window" in config
-    mixers = attention_pattern(config, count, heads, default=rule if windows else ())
+    mixers = windowed_mixers(config, heads, count, lambda index: (index + 1) % every != 0)
     attend = attends(heads, qk_norm=True)
 
     model = moe_decoder(
@@ -65,7 +62,7 @@ def describe(config: Config, model_id: str) -> Model:
     layer.norm("post_attention_layernorm", heads.width)
     types = kinds(config, "mtp_layer_types", drafts, ("full_attention", "sliding_attention"))
     own = (
-        attention_pattern(config.replacing(layer_types=types), drafts, heads)
+        windowed_mixers(config.replacing(layer_types=types), heads, drafts, lambda index: False)
         if types
         else mixers[:1] * drafts
     )

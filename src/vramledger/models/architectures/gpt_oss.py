@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from vramledger.models.blocks import Place, fused_experts
 from vramledger.models.config import Config
-from vramledger.models.decoder import heads_from_config
+from vramledger.models.decoder import heads_from_config, windowed_mixers
 from vramledger.models.model import Model
-from vramledger.models.moe import attends, attention_pattern, mixture_from_config, moe_decoder, published_bf16
+from vramledger.models.moe import attends, mixture_from_config, moe_decoder, published_bf16
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, experts, gate_up, hidden, q_heads, whole
 
 
 def describe(config: Config, model_id: str) -> Model:
+    config = config.with_defaults("GptOssConfig", sliding_window=128)
     heads = heads_from_config(config, default_kv=8)
     count = config.num_layers()
     positions = config.integer("max_position_embeddings", default=131072)
@@ -23,7 +24,6 @@ def describe(config: Config, model_id: str) -> Model:
         config, count=("num_local_experts", "num_experts"), inner=("intermediate_size",)
     )
     project = attends(heads, bias=bias, o_bias=bias)
-    rule = ["full_attention" if index % 2 else "sliding_attention" for index in range(count)]
 
     def attend(place: Place) -> None:
         project(place)
@@ -43,7 +43,7 @@ def describe(config: Config, model_id: str) -> Model:
         model_id,
         default_class="GptOssForCausalLM",
         width=heads.width,
-        mixers=attention_pattern(config, count, heads, default=rule, window=128),
+        mixers=windowed_mixers(config, heads, count, lambda index: index % 2 == 0),
         moe=moe,
         attend=attend,
         experts=block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
-from vramledger.models.decoder import Heads, heads_from_config
+from vramledger.models.decoder import Heads, heads_from_config, windowed_mixers
 from vramledger.models.mixers import LinearAttention, TokenMixer
 from vramledger.models.model import Model
 from vramledger.models.moe import (
@@ -16,7 +16,6 @@ from vramledger.models.moe import (
     moe_decoder,
     numbers,
     published_bf16,
-    windowed_throughout,
 )
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, hidden, ssm_heads
@@ -32,7 +31,7 @@ def describe(config: Config, model_id: str) -> Model:
         raise config.fail("shared_intermediate_size", "is set; no published model has a shared MLP")
     rotary = config.optional_int("rotary_dim", minimum=1, maximum=heads.head_dim)
     types = _types(config, count)
-    (full,) = windowed_throughout(config, 1, heads)
+    (full,) = windowed_mixers(config.replacing(layer_types=None), heads, 1, lambda index: True)
     linear: TokenMixer = LinearAttention(heads=heads.heads, head_dim=heads.head_dim)
 
     def attend(place: Place) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from vramledger.models.config import Config
-from vramledger.models.decoder import heads_from_config
+from vramledger.models.decoder import heads_from_config, windowed_mixers
 from vramledger.models.model import Model
 from vramledger.models.moe import (
     MIXTRAL_NAMES,
     attends,
     mixture_from_config,
     moe_decoder,
-    windowed_throughout,
 )
 from vramledger.models.rope import rope_from_config
 
@@ -25,7 +24,7 @@ def describe(config: Config, model_id: str) -> Model:
         model_id,
         default_class="MixtralForCausalLM",
         width=heads.width,
-        mixers=windowed_throughout(config, count, heads),
+        mixers=windowed_mixers(config, heads, count, lambda index: True),
         moe=mixture_from_config(config, count=("num_local_experts",), inner=("intermediate_size",)),
         attend=attends(heads),
         names=MIXTRAL_NAMES,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import MAX_LAYERS, Config
-from vramledger.models.decoder import Heads, heads_from_config
+from vramledger.models.decoder import Heads, full_attention, heads_from_config, windowed_mixers
 from vramledger.models.mixers import TokenMixer
 from vramledger.models.model import Model
-from vramledger.models.moe import MoeNames, attends, attention_pattern, mixture_from_config, moe_decoder
+from vramledger.models.moe import MoeNames, attends, mixture_from_config, moe_decoder
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, hidden, whole
 
@@ -52,10 +52,7 @@ def _mixers(config: Config, count: int, heads: Heads) -> tuple[TokenMixer, ...]:
     """Windows only where `use_sliding_window`; the class then windows every even index below
     `max_window_layers`."""
     if not config.flag("use_sliding_window", default=False):
-        return attention_pattern(config.replacing(layer_types=None), count, heads)
+        return (full_attention(heads),) * count
+    config = config.with_defaults("Qwen2MoeConfig", sliding_window=4096)
     limit = config.integer("max_window_layers", default=28, minimum=0)
-    rule = [
-        "sliding_attention" if index % 2 == 0 and index < limit else "full_attention"
-        for index in range(count)
-    ]
-    return attention_pattern(config, count, heads, default=rule, window=4096)
+    return windowed_mixers(config, heads, count, lambda index: index % 2 == 0 and index < limit)

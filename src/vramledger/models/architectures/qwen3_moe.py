@@ -7,10 +7,10 @@ from collections.abc import Callable
 from vramledger.models.architectures.qwen2_moe import sparse_by_step
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
-from vramledger.models.decoder import heads_from_config
+from vramledger.models.decoder import heads_from_config, windowed_mixers
 from vramledger.models.mixers import MixtureOfExperts
 from vramledger.models.model import Model
-from vramledger.models.moe import attends, mixture_from_config, moe_decoder, windowed_throughout
+from vramledger.models.moe import attends, mixture_from_config, moe_decoder
 from vramledger.models.rope import rope_from_config
 
 
@@ -26,6 +26,8 @@ def qwen3_mixture(
     count = config.num_layers()
     positions = config.integer("max_position_embeddings", default=32768)
     bias = config.flag("attention_bias", default=False)
+    enabled = config.flag("use_sliding_window", default=False)
+    windows = config if enabled else config.replacing(sliding_window=None)
     moe = mixture_from_config(config, count=("num_experts", "num_local_experts"))
 
     return moe_decoder(
@@ -33,9 +35,7 @@ def qwen3_mixture(
         model_id,
         default_class="Qwen3MoeForCausalLM",
         width=heads.width,
-        mixers=windowed_throughout(
-            config, count, heads, enabled=config.flag("use_sliding_window", default=False)
-        ),
+        mixers=windowed_mixers(windows, heads, count, lambda index: True),
         moe=moe,
         experts=None if experts is None else lambda place: experts(place, moe, heads.width),
         attend=attends(heads, bias=bias, o_bias=bias, qk_norm=True),
