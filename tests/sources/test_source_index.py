@@ -78,7 +78,8 @@ def test_a_shard_outside_the_folder_is_refused(shard: str) -> None:
     "[]", "{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 1}}', '{"weight_map": null}',
     '{"weight_map": {"a": "x"}, "metadata": 5}', '{"weight_map": {"a": "x"}, "metadata": [1]}',
     '{"weight_map": {"a": "x", "a": "x"}}', '{"weight_map": {"a": "x", "\\u0061": "x"}}',
-    '{"weight_map": {"a": "x"}, "weight_map": {"a": "x"}}', '{"weight_map": {"a": "x"}, "metadata": {"b": 1, "b": 1}}',
+    '{"weight_map": {"a": "x"}, "weight_map": {"a": "x"}}', '{"weight_map": {}, "weight_map": {"metadata": "x"}}',
+    '{"weight_map": {"a": "x"}, "metadata": {"b": 1, "b": 1}}',
     '{"weight_map": {"a": "x"}, "extra": ' + "[" * 100_000 + "}",
 ])  # fmt: skip
 def test_what_is_no_index_is_refused(text: str) -> None:

@@ -45,9 +45,8 @@ def test_a_lone_config(folder: Path) -> None:
     for text in (str(folder), str(folder / "config.json")):
         source = load_source(text)
         assert (source.id, source.config, source.files) == ("model", CONFIG, ("config.json",))
-        assert (
-            source.table is source.index is source.gguf is source.disk_bytes is source.disk_evidence is None
-        )
+        assert (source.table, source.index, source.gguf) == (None, None, None)
+        assert source.disk_bytes is None and source.disk_evidence is None
         assert (source.quant_configs, source.side_configs, source.notes) == ({}, {}, ())
         assert source.config_view().integer("hidden_size") == 64
 

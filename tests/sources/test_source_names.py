@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramledger.models.sources.names import compress, first_index, template_of, templates_of
+from vramledger.models.sources.header_table import RowBuilder
+from vramledger.models.sources.names import compress, template_of, templates_of
 
 
 @pytest.mark.parametrize(("name", "template", "first"), [
@@ -19,10 +20,13 @@ from vramledger.models.sources.names import compress, first_index, template_of, 
     ("fc1.w2_3", "fc1.w2_3", None),
     ("a.1234567.b", "a.1234567.b", None),
     ("", "", None),
+    ("a.{}.5.b", "a.{}.{}.b", None),
 ])  # fmt: skip
 def test_indices_are_whole_parts_of_up_to_six_digits(name: str, template: str, first: int | None) -> None:
     assert template_of(name) == template
-    assert first_index(name) == first
+    row = RowBuilder(name, template)
+    row.add(name)
+    assert compress(row.indices) == (() if first is None else (range(first, first + 1),))
     assert templates_of([name, "x", name]) == [template, "x", template]
 
 

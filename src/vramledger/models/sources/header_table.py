@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from vramledger.models.sources.names import compress, index_position, index_text
+from vramledger.models.sources.names import compress, index_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class RowBuilder:
 
     __slots__ = ("count", "indices", "position", "tensor_bytes")
 
-    def __init__(self, name: str, template: str, tensor_bytes: int) -> None:
+    def __init__(self, name: str, template: str, tensor_bytes: int = 0) -> None:
         self.tensor_bytes = tensor_bytes
         self.position = index_position(name, template)
         self.count = 0
@@ -126,8 +126,10 @@ class RowBuilder:
 
     def add(self, name: str) -> None:
         self.count += 1
-        if self.position >= 0:
-            self.indices.add(index_text(name, self.position))
+        start = self.position
+        if start >= 0:
+            stop = name.find(".", start)
+            self.indices.add(name[start:stop] if stop > 0 else name[start:])
 
 
 def build_rows(rows: Mapping[tuple[str, str, tuple[int, ...]], RowBuilder]) -> tuple[HeaderRow, ...]:

@@ -7,8 +7,8 @@ the file claims the tensors take.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ import msgspec
 
 from vramledger.errors import ConfigError
 from vramledger.models.sources.bounded_file import quote, read_whole, shown
+from vramledger.models.sources.header_table import RowBuilder
 from vramledger.models.sources.json_file import parse_json_object
-from vramledger.models.sources.names import compress, first_index, templates_of
+from vramledger.models.sources.names import compress, templates_of
 
 INDEX_LIMIT_BYTES = 256 * 2**20
 MAX_SHARDS = 100_000
+NAMES_AT_ONCE = 65_536
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 PYTORCH_INDEX = "pytorch_model.bin.index.json"
 
@@ -54,7 +56,7 @@ class IndexInfo:
 
 class _Index(msgspec.Struct):
     weight_map: msgspec.Raw
-    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    metadata: msgspec.Raw = msgspec.Raw(b"")
 
 
 _INDEX = msgspec.json.Decoder(_Index)
@@ -91,23 +93,24 @@ def parse_index(data: bytes, where: str) -> IndexInfo:
         file=where,
         shards=tuple(shards),
         tensor_count=len(weight_map),
-        rows=_rows(list(weight_map)),
+        rows=_rows(weight_map),
         total_size_bytes=total,
         notes=notes,
     )
 
 
-def _rows(names: list[str]) -> tuple[IndexRow, ...]:
-    counts: Counter[str] = Counter()
-    indices: dict[str, set[int]] = {}
-    for name, template in zip(names, templates_of(names), strict=True):
-        counts[template] += 1
-        index = first_index(name) if "{" in template else None
-        if index is not None:
-            indices.setdefault(template, set()).add(index)
+def _rows(weight_map: dict[str, str]) -> tuple[IndexRow, ...]:
+    rows: dict[str, RowBuilder] = {}
+    names = iter(weight_map)
+    while group := list(islice(names, NAMES_AT_ONCE)):
+        for name, template in zip(group, templates_of(group), strict=True):
+            row = rows.get(template)
+            if row is None:
+                row = rows[template] = RowBuilder(name, template)
+            row.add(name)
     return tuple(
-        IndexRow(template=template, count=count, layers=compress(indices.get(template, ())))
-        for template, count in sorted(counts.items())
+        IndexRow(template=template, count=row.count, layers=compress(row.indices))
+        for template, row in sorted(rows.items())
     )
 
 
@@ -123,14 +126,18 @@ def _total_size(value: Any, where: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _decode(data: bytes, where: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The quick way where it cannot have hidden a duplicate: four quotes for each name and shard, no escapes."""
+    """The quick way where it cannot have hidden a duplicate key.
+
+    Without escapes, each name and each shard accounts for two quotes, and the rest of the file for those of its
+    own few keys; a pair more than there are names would leave four quotes over.
+    """
     try:
         index = _INDEX.decode(data)
-        if b"\\" not in data and data.count(b'"weight_map"') == 1 and data.count(b'"metadata"') <= 1:
-            names = _WEIGHT_MAP.decode(index.weight_map)
-            if bytes(index.weight_map).count(b'"') == 4 * len(names):
-                metadata = bytes(index.metadata)
-                return names, parse_json_object(metadata if metadata != b"null" else b"{}", where)
+        names = _WEIGHT_MAP.decode(index.weight_map)
+        metadata = bytes(index.metadata)
+        quotes = 4 * len(names) + 2 + (2 + metadata.count(b'"') if metadata else 0)
+        if b"\\" not in data and data.count(b'"') == quotes:
+            return names, parse_json_object(b"{}" if metadata in (b"", b"null") else metadata, where)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # the exact way below says what is wrong
     parsed = parse_json_object(data, where)

@@ -17,12 +17,6 @@ def template_of(name: str) -> str:
     return _INDEX.sub(".{}", f".{name}.")[1:-1]
 
 
-def first_index(name: str) -> int | None:
-    """The first index of `name`, None where it has none."""
-    match = _INDEX.search(f".{name}.")
-    return int(match.group()[1:]) if match else None
-
-
 def templates_of(names: Sequence[str]) -> list[str]:
     """`template_of` each name, in one pass over the joined text."""
     if not names:
@@ -41,12 +35,6 @@ def index_position(name: str, template: str) -> int:
     if "{" in name:
         return -1
     return template.find("{}")
-
-
-def index_text(name: str, position: int) -> str:
-    """The digits of the index that starts at `position`."""
-    stop = name.find(".", position)
-    return name[position:] if stop < 0 else name[position:stop]
 
 
 def compress(indices: Iterable[int | str]) -> tuple[range, ...]:
