@@ -17,7 +17,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Hub:
-    """`error` is an X-Error-Code every answer carries; without `ranges` whole files are sent."""
+    """`error` is a status and X-Error-Code for every answer, `answer` a body in place of the model's info; without `ranges` whole files are sent."""
 
     folder: Path
     repo: str = "org/model"
@@ -29,6 +29,7 @@ class Hub:
     sent_bytes: dict[str, int] = field(default_factory=dict)
     failures_left: int = 0
     endpoint: str = ""
+    answer: bytes | None = None
 
     def info(self) -> dict[str, Any]:
         files = sorted(path for path in self.folder.rglob("*") if path.is_file())
@@ -81,7 +82,11 @@ class Hub:
                 elif hub.error is not None:
                     self.send(hub.error[0], b"{}", {"X-Error-Code": hub.error[1]})
                 elif path == f"/api/models/{hub.repo}/revision/main":
-                    self.send(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
+                    self.send(
+                        200,
+                        hub.answer or json.dumps(hub.info()).encode(),
+                        {"Content-Type": "application/json"},
+                    )
                 elif path.startswith("/api/models/"):
                     self.send(
                         404,

@@ -232,7 +232,7 @@ RAW = llama(layers=1).header()
 
 
 @given(at=st.integers(0, len(RAW) - 1), value=st.binary(min_size=1, max_size=8))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=2000, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mutated_header_is_read_or_refused(tmp_path: Path, at: int, value: bytes) -> None:
     path = tmp_path / "a.gguf"
     with path.open("wb") as file:
@@ -247,7 +247,7 @@ def test_a_mutated_header_is_read_or_refused(tmp_path: Path, at: int, value: byt
 
 
 @given(data=st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_bytes_after_the_magic_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<I", 3) + data)

@@ -152,6 +152,17 @@ def test_errors_say_what_to_do(hub: Hub, tmp_path: Path, status: int, code: str,
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize("answer", [
+    b"[]", b"{", b"null", b"{}", b'{"id": "a", "sha": "x", "siblings": [1]}', b'{"id": "a", "sha": "x", "siblings": 5}',
+    b'{"id": "a", "siblings": []}', b'{"id": "a", "sha": "../../x", "siblings": [{"rfilename": "config.json"}]}',
+])  # fmt: skip
+def test_an_answer_that_is_not_a_hubs(hub: Hub, tmp_path: Path, answer: bytes) -> None:
+    hub.answer = answer
+    with pytest.raises(SourceError) as caught:
+        load(hub, tmp_path)
+    assert caught.value.message.startswith("org/model")
+
+
 def test_a_revision_and_a_name_that_are_not_there(hub: Hub, tmp_path: Path) -> None:
     assert load(hub, tmp_path, "org/model@main").id == "org/model"
     with pytest.raises(SourceError, match="no such revision"):

@@ -90,7 +90,7 @@ VALID = json.dumps({"metadata": {"total_size": 5}, "weight_map": MAP}).encode()
 
 
 @given(st.integers(0, len(VALID) - 1), st.binary(max_size=6), st.integers(0, 12))
-@settings(max_examples=300)
+@settings(deadline=2000, max_examples=300)
 def test_a_mutated_index_is_read_or_refused(at: int, inserted: bytes, removed: int) -> None:
     try:
         info = parse_index(VALID[:at] + inserted + VALID[at + removed :], "i.json")

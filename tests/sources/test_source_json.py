@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramledger.errors import ConfigError, SourceError
@@ -110,6 +110,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
+@settings(deadline=2000)
 def test_whatever_json_writes_is_read_back_or_refused(value: dict[str, object]) -> None:
     text = json.dumps(value)
     try:
@@ -119,6 +120,7 @@ def test_whatever_json_writes_is_read_back_or_refused(value: dict[str, object]) 
 
 
 @given(st.binary(max_size=200))
+@settings(deadline=2000)
 def test_random_bytes_are_refused_or_an_object(data: bytes) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(parse_json_object(b"{" + data, "config.json"), dict)

@@ -153,6 +153,8 @@ def test_a_gguf_file_or_a_folder_of_one(tmp_path: Path) -> None:
         assert source.config["model_type"] == "llama"
         assert (source.id, source.disk_bytes) == ("small-Q4_0", path.stat().st_size)
         assert source.table.total_bytes == source.gguf.total_bytes
+    llama().write(tmp_path / "mmproj-small.gguf")
+    assert load_source(str(tmp_path)).id == "small-Q4_0"
     llama().write(tmp_path / "small-Q8_0.gguf")
     with pytest.raises(SourceError, match=r"small-Q4_0\.gguf, small-Q8_0\.gguf"):
         load_source(str(tmp_path))
@@ -218,7 +220,7 @@ NAMES = ["config.json", "hf_quant_config.json", "model.safetensors.index.json", 
 
 
 @given(files=st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=80), min_size=1))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=2000, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_folders_of_random_files_are_read_or_refused(tmp_path: Path, files: dict[str, bytes]) -> None:
     for path in tmp_path.iterdir():
         path.unlink()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramledger.models.sources.header_table import RowBuilder
@@ -31,11 +31,13 @@ def test_indices_are_whole_parts_of_up_to_six_digits(name: str, template: str, f
 
 
 @given(st.lists(st.text(alphabet="ab.09\n{}²", max_size=12)))
+@settings(deadline=2000)
 def test_many_at_once_is_one_after_the_other(names: list[str]) -> None:
     assert templates_of(names) == [template_of(name) for name in names]
 
 
 @given(st.lists(st.integers(0, 50)))
+@settings(deadline=2000)
 def test_runs_hold_every_index_once(indices: list[int]) -> None:
     runs = compress(indices)
     assert [index for run in runs for index in run] == sorted(set(indices))

@@ -235,6 +235,19 @@ def test_many_tensors_become_few_rows_and_take_the_quick_way(monkeypatch: pytest
     assert table.tensor_count == 20 * 256 * 3
 
 
+def test_a_name_in_two_files_is_noted(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "1.safetensors", {"head": ("F32", [2]), "l.0.w": ("F32", [2]), "l.1.w": ("F32", [3])}
+    )
+    second = write(
+        tmp_path / "2.safetensors", {"head": ("BF16", [2]), "l.1.w": ("F32", [3]), "other": ("F32", [1])}
+    )
+    assert read_table([first, second]).notes == (
+        "head is stored more than once (2 tensors for 1 name(s))",
+        "l.{}.w is stored more than once (3 tensors for 2 name(s))",
+    )
+
+
 def test_the_files_of_a_checkpoint_without_an_index() -> None:
     names = [
         "model-2.safetensors",
@@ -252,7 +265,7 @@ VALID = json.dumps(
 
 
 @given(st.integers(0, len(VALID) - 1), st.binary(max_size=6), st.integers(0, 12))
-@settings(max_examples=300)
+@settings(deadline=2000, max_examples=300)
 def test_a_mutated_header_is_read_or_refused(at: int, inserted: bytes, removed: int) -> None:
     try:
         table = table_of(VALID[:at] + inserted + VALID[at + removed :], file_bytes=10**6)
@@ -272,6 +285,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=4) | st.just("__metadata__"), VALUES, max_size=4))
+@settings(deadline=2000)
 def test_any_json_is_read_or_refused(header: dict[str, Any]) -> None:
     try:
         table_of(header)
@@ -280,7 +294,7 @@ def test_any_json_is_read_or_refused(header: dict[str, Any]) -> None:
 
 
 @given(data=st.binary(max_size=64))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "r.safetensors"
     path.write_bytes(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -145,3 +145,18 @@ def build_rows(rows: Mapping[tuple[str, str, tuple[int, ...]], RowBuilder]) -> t
         )
         for (template, dtype, shape), row in sorted(rows.items())
     )
+
+
+def stored_twice(rows: Iterable[HeaderRow]) -> list[str]:
+    """Notes about names that more than one file holds, where counts can tell: names of at most one index."""
+    counts: Counter[str] = Counter()
+    indices: dict[str, set[int]] = {}
+    for row in rows:
+        if row.template.count("{}") <= 1:
+            counts[row.template] += row.count
+            indices.setdefault(row.template, set()).update(*row.layers)
+    return [
+        f"{template} is stored more than once ({count} tensors for {max(1, len(indices[template]))} name(s))"
+        for template, count in counts.items()
+        if count > max(1, len(indices[template]))
+    ]

@@ -60,6 +60,10 @@ def hub_listing(text: str, *, endpoint: str | None = None, cache_dir: Path | Non
         if cached is not None:
             return cached
         raise explain(hub, problem, text) from None
+    except (TypeError, AttributeError, LookupError):
+        raise SourceError(
+            f"{text}: the endpoint's answer is not that of a hub; check HF_ENDPOINT", repo=repo
+        ) from None
 
 
 def _online_listing(request: _Request, info: Any) -> Listing:
@@ -89,6 +93,7 @@ def _online_listing(request: _Request, info: Any) -> Listing:
         fetch=fetch,
         read_headers=read_headers,
         size_source=f"sizes the hub states at commit {commit[:12]}",
+        is_local=False,
     )
 
 

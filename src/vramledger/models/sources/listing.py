@@ -30,6 +30,7 @@ class Listing:
     fetch: Callable[[str], Path]
     read_headers: Callable[[list[str]], HeaderTable]
     size_source: str
+    is_local: bool
     notes: tuple[str, ...] = ()
 
 
@@ -62,5 +63,6 @@ def folder_listing(folder: Path, *, model_id: str | None = None, notes: tuple[st
         fetch=folder.joinpath,
         read_headers=lambda names: read_table([folder / name for name in names]),
         size_source="sizes of the files in the folder",
+        is_local=True,
         notes=notes,
     )

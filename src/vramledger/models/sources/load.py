@@ -159,7 +159,7 @@ def _from_listing(listing: Listing, *, headers: bool, only: str | None = None) -
         evidence = reported(listing.size_source, f"sum of {len(weights)} weight file(s)")
     return Source(
         id=listing.id,
-        where=CONFIG if listing.id == listing.where else f"{listing.where}/{CONFIG}",
+        where=f"{listing.where}/{CONFIG}",
         config=config,
         quant_configs={
             name: read_json_object(listing.fetch(name)) for name in QUANT_CONFIGS if name in sizes
@@ -218,8 +218,10 @@ def _disk_bytes(sizes: Mapping[str, int | None], weights: list[str]) -> int | No
 def _without_config(listing: Listing, only: str | None) -> Source:
     """A folder of one GGUF model needs no config.json; anything else does."""
     if only is None:
-        models = sorted({gguf_parts(name)[0] for name in listing.sizes if name.endswith(".gguf")})
-        if len(models) == 1 and listing.size_source.startswith("sizes of the files"):
+        # A projector for images lies beside its model under this name.
+        ggufs = [name for name in listing.sizes if name.endswith(".gguf") and not name.startswith("mmproj")]
+        models = sorted({gguf_parts(name)[0] for name in ggufs})
+        if len(models) == 1 and listing.is_local:
             return _from_gguf(listing.fetch(models[0]))
         if models:
             raise SourceError(

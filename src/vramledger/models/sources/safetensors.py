@@ -25,6 +25,7 @@ from vramledger.models.sources.header_table import (
     RowBuilder,
     TensorEntry,
     build_rows,
+    stored_twice,
 )
 from vramledger.models.sources.json_file import parse_json_object
 from vramledger.models.sources.names import templates_of
@@ -200,7 +201,10 @@ class HeaderTableBuilder:
         )
 
     def build(self) -> HeaderTable:
-        return HeaderTable(rows=build_rows(self._rows), files=tuple(self._files), notes=tuple(self._notes))
+        """The table of everything added so far."""
+        rows = build_rows(self._rows)
+        notes = (*self._notes, *stored_twice(rows))
+        return HeaderTable(rows=rows, files=tuple(self._files), notes=notes)
 
     def _check_spans(self, where: str, entries: Mapping[str, _Entry]) -> int:
         """Where the last tensor ends; tensors may be listed in any order but must not overlap."""
