@@ -31,6 +31,7 @@ from vramledger.models.mixers import (
 from vramledger.models.model import Model
 from vramledger.models.ngram import is_prime, primes_from
 from vramledger.models.tensors import AxisKind, Component, Role, Tensor
+from vramledger.units import ceil_div
 
 DEEPSEEK_V3: dict[str, Any] = {
     "model_type": "deepseek_v3",
@@ -254,6 +255,19 @@ def test_deepseek_v3_is_dense_in_its_first_layers_only() -> None:
     assert channels[:3] == [DenseMlp(intermediate=18432, gated=True)] * 3
     moe = MixtureOfExperts(num_experts=256, top_k=8, intermediate=2048, shared_intermediate=2048)
     assert channels[3:] == [moe] * 58
+
+
+def test_deepseek_v3_quantises_just_what_its_published_scales_cover() -> None:
+    # V3's safetensors total is R1's plus one scale for each 128 x 128 block of a quantised matrix.
+    blocks = sum(
+        ceil_div(item.shape[-2], 128)
+        * ceil_div(item.shape[-1], 128)
+        * (item.num_experts or 1)
+        * item.repetitions
+        for item in model(DEEPSEEK_V3).tensors
+        if item.linear and item.role is not Role.LM_HEAD
+    )
+    assert blocks == 684_531_386_000 - 684_489_845_504
 
 
 def test_low_rank_widths_are_kept_whole_and_heads_are_not() -> None:

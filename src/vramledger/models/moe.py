@@ -270,10 +270,13 @@ def with_draft(model: Model, place: Place, layers: tuple[Layer, ...]) -> Model:
 
 
 def draft_input(place: Place, *, width: int, norm: str) -> None:
-    """What turns an embedding and a hidden state into a draft layer's input (DeepSeek-V3 paper, section 2.2)."""
+    """What turns an embedding and a hidden state into a draft layer's input (DeepSeek-V3 paper, section 2.2).
+
+    Published FP8 checkpoints (DeepSeek-V3, GLM-5, MiMo-V2) leave the projection unquantised.
+    """
     place.norm("enorm", width)
     place.norm("hnorm", width)
-    place.linear("eh_proj", Role.OTHER, hidden(width), hidden(2 * width))
+    place.linear("eh_proj", Role.OTHER, hidden(width), hidden(2 * width), quantizable=False)
     place.norm(norm, width)
 
 
