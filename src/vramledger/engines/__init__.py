@@ -1,0 +1,53 @@
+"""Engines by name. Each is one folder, imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+from vramledger.errors import FlagError
+
+if TYPE_CHECKING:
+    from vramledger.answer import Plan
+    from vramledger.engines.option import Option
+    from vramledger.hardware.catalogue import Device
+    from vramledger.models.checkpoint import Checkpoint
+
+_MODULES = {"vllm": "vramledger.engines.vllm.options"}
+
+
+class Engine(Protocol):
+    """What an engine's `options` module offers. `OPTIONS` are its flags."""
+
+    OPTIONS: tuple[Option, ...]
+
+    def plan_with(
+        self, checkpoint: Checkpoint, device: Device, *, version: str | None, values: Mapping[str, object]
+    ) -> Plan:
+        """The plan under `values` by flag name, None standing for a flag not given.
+
+        Raises FlagError for unknown, malformed or contradictory flags and an unknown version.
+        """
+        ...
+
+
+def find_engine(text: str) -> tuple[Engine, str | None]:
+    """The engine and the version of "vllm" or "vllm==0.27.1"; no version means the newest.
+
+    Raises FlagError for a name that has no folder here.
+    """
+    name, equals, version = (part.strip() for part in text.partition("=="))
+    module = _MODULES.get(name.lower())
+    if module is None:
+        raise FlagError(
+            f"unknown engine {name!r}; known: {', '.join(engine_names())}", flag="engine", value=text
+        )
+    if equals and not version:
+        raise FlagError(f"--engine {text!r} names no version after ==", flag="engine", value=text)
+    return cast(Engine, importlib.import_module(module)), version or None
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of the engines that have rules here."""
+    return tuple(_MODULES)

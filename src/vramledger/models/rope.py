@@ -16,7 +16,7 @@ def rope_from_config(
 ) -> Rope:
     """The rotary embedding of a config; `rotary` overrides head_dim x partial_rotary_factor.
 
-    `layer_type` picks the table of one kind of layer where `rope_parameters` is keyed by kind (Gemma 3).
+    Sections (`mrope_section`) make a default table a multimodal one, "mrope". `layer_type` picks the table of one kind of layer where `rope_parameters` is keyed by kind (Gemma 3).
     Raises ConfigError for a partial factor outside 0 to 1.
     """
     scaling = config.optional_sub("rope_scaling") or config.optional_sub("rope_parameters")
@@ -30,6 +30,8 @@ def rope_from_config(
     if scaling is None:
         return Rope(rotary_dim=width, max_positions=max_positions)
     kind = scaling.text("rope_type", "type", default="default")
+    if kind == "default" and scaling.items("mrope_section"):
+        kind = "mrope"
     original = scaling if "original_max_position_embeddings" in scaling else config
     return Rope(
         rotary_dim=width,

@@ -63,7 +63,7 @@ class RankTerms:
 
     @property
     def loading_bytes(self) -> int:
-        """"Model loading took"."""
+        """ "Model loading took"."""
         return self.weights.total_bytes + (self.lora.total if self.lora else 0)
 
 

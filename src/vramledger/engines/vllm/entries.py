@@ -28,7 +28,12 @@ RULES = "vllm"
 
 
 def rank_entries(
-    checkpoint: Checkpoint, settings: Settings, device: Device, terms: RankTerms, layout: Layout, pool: ByteRange
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    terms: RankTerms,
+    layout: Layout,
+    pool: ByteRange,
 ) -> tuple[Entry, ...]:
     """Every entry of one kind of rank; `pool` is what its KV tensors take."""
     out = _weight_entries(settings, terms)
@@ -38,7 +43,7 @@ def rank_entries(
             Owner.KV_CACHE, "KV pool", POOL, pool,
             calculated(
                 f"{RULES} {settings.version} num_blocks x bytes_per_block",
-                f"{layout.bytes_per_block(terms.kind.layers)} B a block over {len(layout.groups)} group(s)",
+                f"{layout.bytes_per_block(terms.kind.kv_layers)} B a block over {len(layout.groups)} group(s)",
             ),
         )
     )  # fmt: skip
@@ -94,8 +99,8 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     out.append(
         _entry(
-            Owner.ALLOCATOR, "rounding of tensors", ALL_PHASES, weights.rounding_bytes,
-            calculated("torch caching allocator", "each tensor to a multiple of 512 B"),
+            Owner.ALLOCATOR, "stranded beside weights", ALL_PHASES, weights.stranded_bytes,
+            calculated("torch c10 CUDACachingAllocator.cpp", "rests of at most 1 MiB stay with their tensor"),
         )
     )  # fmt: skip
     out.append(

@@ -108,7 +108,9 @@ class VllmFlags:
                 value=self.kv_cache_memory_bytes,
             )
         if self.max_lora_rank not in LORA_RANKS:
-            raise _bad("max_lora_rank", self.max_lora_rank, f"must be one of {', '.join(map(str, LORA_RANKS))}")
+            raise _bad(
+                "max_lora_rank", self.max_lora_rank, f"must be one of {', '.join(map(str, LORA_RANKS))}"
+            )
         if self.mm_encoder_tp_mode not in {"weights", "data"}:
             raise _bad("mm_encoder_tp_mode", self.mm_encoder_tp_mode, "must be weights or data")
         if self.mamba_cache_mode not in {None, "none", "align", "all"}:

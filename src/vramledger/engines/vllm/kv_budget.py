@@ -43,7 +43,11 @@ def request_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
             return ceil_div(settings.max_tokens if not spec.max_tokens else spec.max_tokens, spec.block_size)
         case _:
             plan = settings.plan
-            shards = plan.dcp * plan.pcp if settings.version.since(12) and not settings.version.since(26) else plan.dcp
+            shards = (
+                plan.dcp * plan.pcp
+                if settings.version.since(12) and not settings.version.since(26)
+                else plan.dcp
+            )
             return ceil_div(ceil_div(context_len, shards), spec.block_size)
 
 
@@ -106,7 +110,11 @@ def usable_bytes(available_bytes: int, bytes_per_block: int, settings: Settings)
 
 
 def longest_context(
-    need_bytes: Callable[[int], int], available_bytes: int, bytes_per_block: int, settings: Settings, limit: int
+    need_bytes: Callable[[int], int],
+    available_bytes: int,
+    bytes_per_block: int,
+    settings: Settings,
+    limit: int,
 ) -> int:
     """The largest context of at most `limit` whose need fits, 0 where not even one token does."""
     usable = usable_bytes(available_bytes, bytes_per_block, settings)
@@ -124,7 +132,10 @@ def steady_blocks(group: Group, context_len: int, settings: Settings) -> int:
     """Blocks a sequence of `context_len` holds once its window has slid and no prompt is in flight."""
     spec = group.spec
     if spec.kind in (KvKind.WINDOW, KvKind.MLA_WINDOW, KvKind.COMPRESSOR_STATE):
-        return min(ceil_div(min(spec.window, context_len), spec.block_size) + 1, ceil_div(context_len, spec.block_size))
+        return min(
+            ceil_div(min(spec.window, context_len), spec.block_size) + 1,
+            ceil_div(context_len, spec.block_size),
+        )
     if spec.kind is KvKind.CHUNKED:
         return ceil_div(min(spec.chunk, context_len), spec.block_size)
     return request_blocks(spec, context_len, settings)

@@ -46,7 +46,9 @@ class Layout:
         return min((group.spec.block_size for group in self.groups), default=0)
 
 
-def plan_groups(specs: Sequence[LayerSpec], version: VllmVersion, *, v1: bool, hybrid_manager: bool) -> Layout:
+def plan_groups(
+    specs: Sequence[LayerSpec], version: VllmVersion, *, v1: bool, hybrid_manager: bool
+) -> Layout:
     """Groups of `specs`.
 
     V0 and a disabled hybrid manager keep every attention layer at full length. Mixed pages that cannot be
@@ -99,33 +101,25 @@ def _whole(specs: Sequence[LayerSpec]) -> Group:
 
 
 def _unify_pages(specs: Sequence[LayerSpec]) -> list[LayerSpec] | None:
-    """Every page raised to the largest: by a larger block where it divides, else by padding.
+    """Every page raised to the largest: an attention page by as many more tokens as fit, the rest padding.
 
-    None where an MLA page does not divide the largest one.
+    None where an MLA page does not divide the largest one: it cannot be padded.
     """
     target = max(item.spec.page_bytes for item in specs)
     out = []
     for item in specs:
         spec = item.spec
-        if spec.page_bytes == target:
-            out.append(item)
-        elif spec.kind is not KvKind.RECURRENT and target % spec.page_bytes == 0:
-            ratio = target // spec.page_bytes
-            out.append(
-                replace(
-                    item,
-                    spec=replace(
-                        spec,
-                        block_size=spec.block_size * ratio,
-                        page_bytes=target,
-                        content_bytes=spec.content_bytes * ratio,
-                    ),
-                )
-            )
-        elif spec.kind in (KvKind.MLA, KvKind.INDEXER):
+        ratio = 1 if spec.kind is KvKind.RECURRENT else target // spec.page_bytes
+        if spec.kind in (KvKind.MLA, KvKind.INDEXER) and ratio * spec.page_bytes != target:
             return None
-        else:
-            out.append(replace(item, spec=replace(spec, page_bytes=target)))
+        if spec.page_bytes != target:
+            spec = replace(
+                spec,
+                block_size=spec.block_size * ratio,
+                page_bytes=target,
+                content_bytes=spec.content_bytes * ratio,
+            )
+        out.append(replace(item, spec=spec))
     return out
 
 
@@ -140,7 +134,9 @@ def _by_count(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[Group, 
         padding = count * size - len(bucket)
         for index in range(count):
             members = tuple(bucket[index::count])
-            groups.append(Group(spec=spec, members=members, padding_layers=size - len(members) if padding else 0))
+            groups.append(
+                Group(spec=spec, members=members, padding_layers=size - len(members) if padding else 0)
+            )
     return tuple(groups)
 
 

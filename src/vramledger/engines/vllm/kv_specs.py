@@ -154,7 +154,9 @@ def _state_dtype(flag: str, default: DType) -> DType:
     return default if flag == "auto" else parse_dtype(flag)
 
 
-def layer_specs(model: Model, settings: Settings, device: Device, kv_format: KvFormat) -> tuple[LayerSpec, ...]:
+def layer_specs(
+    model: Model, settings: Settings, device: Device, kv_format: KvFormat
+) -> tuple[LayerSpec, ...]:
     """Specs of every decoder layer (and draft layer when speculation loads it), recurrent pages aligned."""
     block = primary_block_size(model, settings, device)
     layers = list(model.layers)
@@ -172,7 +174,10 @@ def layer_specs(model: Model, settings: Settings, device: Device, kv_format: KvF
             content = recurrent_state(mixer, model, settings).bytes
             specs.append(LayerSpec(layer=index, spec=_recurrent_spec(content, block, settings)))
         else:
-            specs += [LayerSpec(layer=index, spec=spec) for spec in _attention_specs(mixer, block, settings, kv_format)]
+            specs += [
+                LayerSpec(layer=index, spec=spec)
+                for spec in _attention_specs(mixer, block, settings, kv_format)
+            ]
     return _pad_recurrent(specs)
 
 
@@ -306,7 +311,9 @@ def aligned_block_size(
     block: int, state_bytes: int, attention: list[TokenMixer], settings: Settings, kv_format: KvFormat
 ) -> int:
     """The attention block size whose page is not below a recurrent page (platforms/interface.py)."""
-    pages = [spec.page_bytes for mixer in attention for spec in _attention_specs(mixer, block, settings, kv_format)]
+    pages = [
+        spec.page_bytes for mixer in attention for spec in _attention_specs(mixer, block, settings, kv_format)
+    ]
     unit = max(block, 128) if any(isinstance(mixer, LatentAttention) for mixer in attention) else block
     per_token = max(pages) // block
     return unit * ceil_div(state_bytes, unit * per_token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
@@ -28,7 +29,6 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
-from vramledger.plan import Plan, PlanInputs
 from vramledger.pool import FloatRange, IntRange, KvGroup, KvPool
 from vramledger.units import GIB, format_gib
 
@@ -56,9 +56,7 @@ def plan(
     if settings.auto_context:
         settings = _fit_context(layout, settings, terms, available)
     pool = kv_pool(layout, settings, terms, available, kind_of_kv)
-    ranks = tuple(
-        _rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms
-    )
+    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
         budget_bytes=requested_bytes(device.total_bytes, settings),
@@ -114,7 +112,7 @@ def _num_blocks(layout: Layout, terms: Sequence[RankTerms], available: Sequence[
     """Blocks of the pool: the minimum over kinds of rank, each with its own stage's block."""
     counts = []
     for item, room in zip(terms, available, strict=True):
-        per_block = layout.bytes_per_block(item.kind.layers)
+        per_block = layout.bytes_per_block(item.kind.kv_layers)
         if per_block:
             counts.append([max(end, 0) // per_block for end in (room.low, room.expected, room.high)])
     if not counts:
@@ -127,12 +125,12 @@ def _need_bytes(layout: Layout, settings: Settings, item: RankTerms, context_len
     """What the start-up check asks for a request of `context_len` on one rank: whole pool blocks since 0.14,
     each layer's own pages before."""
     if settings.version.since(14):
-        return layout.bytes_per_block(item.kind.layers) * blocks_per_request(layout, context_len, settings)
+        return layout.bytes_per_block(item.kind.kv_layers) * blocks_per_request(layout, context_len, settings)
     return sum(
         member.spec.page_bytes * request_blocks(group.spec, context_len, settings)
         for group in layout.groups
         for member in group.members
-        if member.layer in item.kind.layers
+        if member.layer in item.kind.kv_layers
     )
 
 
@@ -145,7 +143,7 @@ def _fit_context(
         longest_context(
             lambda length, item=item: _need_bytes(layout, settings, item, length),  # type: ignore[misc]
             room.expected,
-            layout.bytes_per_block(item.kind.layers),
+            layout.bytes_per_block(item.kind.kv_layers),
             settings,
             settings.context_len,
         )
@@ -165,17 +163,19 @@ def kv_pool(
     if not layout.groups:
         return None
     override = settings.flags.num_gpu_blocks_override
-    blocks = _num_blocks(layout, terms, available) if override is None else IntRange(override, override, override)
+    blocks = (
+        _num_blocks(layout, terms, available) if override is None else IntRange(override, override, override)
+    )
     context = settings.context_len
     lines = [capacity(layout, count, settings) for count in (blocks.low, blocks.expected, blocks.high)]
     first = terms[0]
-    per_block = max(layout.bytes_per_block(item.kind.layers) for item in terms)
+    per_block = max(layout.bytes_per_block(item.kind.kv_layers) for item in terms)
     longest = [
         min(
             longest_context(
                 lambda length, item=item: _need_bytes(layout, settings, item, length),  # type: ignore[misc]
                 end,
-                layout.bytes_per_block(item.kind.layers),
+                layout.bytes_per_block(item.kind.kv_layers),
                 settings,
                 max(context, 1),
             )
@@ -228,7 +228,7 @@ def _bytes_per_token(layout: Layout, item: RankTerms) -> int:
         if group.spec.kind in (KvKind.RECURRENT, KvKind.COMPRESSOR_STATE):
             continue
         for member in group.members:
-            if member.layer in item.kind.layers or member.layer >= item.kind.layers.stop:
+            if member.layer in item.kind.kv_layers:
                 per_token += member.spec.content_bytes // member.spec.block_size
     return per_token
 
@@ -239,7 +239,7 @@ def _state_bytes(layout: Layout, item: RankTerms) -> int:
         for group in layout.groups
         if group.spec.kind is KvKind.RECURRENT
         for member in group.members
-        if member.layer in item.kind.layers
+        if member.layer in item.kind.kv_layers
     )
 
 
@@ -251,9 +251,14 @@ def _rank_ledger(
     layout: Layout,
     pool: KvPool | None,
 ) -> RankLedger:
-    per_block = layout.bytes_per_block(item.kind.layers)
+    per_block = layout.bytes_per_block(item.kind.kv_layers)
     held = (
-        ByteRange(*(count * per_block for count in (pool.num_blocks.low, pool.num_blocks.expected, pool.num_blocks.high)))
+        ByteRange(
+            *(
+                count * per_block
+                for count in (pool.num_blocks.low, pool.num_blocks.expected, pool.num_blocks.high)
+            )
+        )
         if pool is not None
         else ByteRange.exact(0)
     )
@@ -316,7 +321,10 @@ def _printed(
     else:
         lines.append(("# GPU blocks", str(pool.num_blocks.expected)))
     lines.append(
-        (f"Maximum concurrency for {pool.context_len:,} tokens per request", f"{pool.max_concurrency.expected:.2f}x")
+        (
+            f"Maximum concurrency for {pool.context_len:,} tokens per request",
+            f"{pool.max_concurrency.expected:.2f}x",
+        )
     )
     return tuple(lines)
 

@@ -13,7 +13,7 @@ from vramledger.models.model import Model, Rope
 def table_positions(rope: Rope) -> int:
     """Rows of the cache: the config's positions, times the factor for linear scaling, the original length
     times the factor for yarn and deepseek_yarn; Llama 3 scaling keeps them. `longrope` keeps two caches, of
-    the original and the long length."""
+    the original and the long length; multimodal rope (`mrope`) keeps four times the positions."""
     match rope.scaling:
         case "linear":
             return int(rope.max_positions * rope.factor)
@@ -23,6 +23,8 @@ def table_positions(rope: Rope) -> int:
             return int((rope.original_positions or rope.max_positions) * rope.factor)
         case "longrope" | "su":
             return rope.max_positions + (rope.original_positions or rope.max_positions)
+        case "mrope":
+            return 4 * rope.max_positions
         case _:
             return rope.max_positions
 

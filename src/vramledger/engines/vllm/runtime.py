@@ -73,19 +73,29 @@ def loaded_kernels(settings: Settings, device: Device) -> Observed:
     if not settings.v1:
         if multi:
             return Observed(
-                bytes=_gib(0.15, 0.3, 0.55), source="V0 non-torch growth at tp > 1: 0.20, 0.25, 0.40 to 0.52 GiB"
+                bytes=_gib(0.15, 0.3, 0.55),
+                source="V0 non-torch growth at tp > 1: 0.20, 0.25, 0.40 to 0.52 GiB",
             )
-        return Observed(bytes=_gib(0.0, 0.06, 0.2), source="V0 non-torch growth at tp 1: 0.00, 0.06, 0.16 GiB")
+        return Observed(
+            bytes=_gib(0.0, 0.06, 0.2), source="V0 non-torch growth at tp 1: 0.00, 0.06, 0.16 GiB"
+        )
     if not version.since(15):
         if multi:
-            return Observed(bytes=_gib(0.2, 0.5, 0.7), source="non-torch growth at tp 2 in 0.11: 0.54, 0.55 GiB")
+            return Observed(
+                bytes=_gib(0.2, 0.5, 0.7), source="non-torch growth at tp 2 in 0.11: 0.54, 0.55 GiB"
+            )
         return Observed(
-            bytes=_gib(0.0, 0.08, 0.2), source="non-torch growth at tp 1 in 0.9 to 0.11: 0.00 to 0.14 GiB, 6 logs"
+            bytes=_gib(0.0, 0.08, 0.2),
+            source="non-torch growth at tp 1 in 0.9 to 0.11: 0.00 to 0.14 GiB, 6 logs",
         )
     if not version.since(27):
         if multi:
-            return Observed(bytes=_gib(0.3, 0.6, 2.1), source="non-torch growth at tp > 1 in 0.19: 2.07, 2.13 GiB")
-        return Observed(bytes=_gib(0.05, 0.25, 0.65), source="non-torch growth at tp 1 in 0.19: 0.25, 0.63 GiB")
+            return Observed(
+                bytes=_gib(0.3, 0.6, 2.1), source="non-torch growth at tp > 1 in 0.19: 2.07, 2.13 GiB"
+            )
+        return Observed(
+            bytes=_gib(0.05, 0.25, 0.65), source="non-torch growth at tp 1 in 0.19: 0.25, 0.63 GiB"
+        )
     return Observed(
         bytes=_gib(0.1, 0.3, 0.5) if not multi else _gib(0.2, 0.5, 1.2),
         source="consumed memory less weights and runner buffers since 0.27: 0.1 to 0.4 GiB in 3 logs at tp 1",

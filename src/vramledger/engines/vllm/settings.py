@@ -72,7 +72,8 @@ def resolve(
     hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
     prefix = flags.enable_prefix_caching
     if prefix is None:
-        prefix = v1 and not model.is_pooling and not (hybrid and not version.since(RECURRENT_CACHING_SINCE))
+        # Recurrent models keep prefix caching off unless asked: it is experimental for them.
+        prefix = v1 and not model.is_pooling and not hybrid
     async_default = v1 and version.since(14) and not model.is_pooling
     return Settings(
         version=version,
@@ -93,12 +94,10 @@ def resolve(
     )
 
 
-RECURRENT_CACHING_SINCE = 26
 
 
-def _context_len(
-    model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]
-) -> tuple[int, bool]:
+
+def _context_len(model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]) -> tuple[int, bool]:
     limit = model.max_position_embeddings
     asked = flags.max_model_len
     if asked is None:
@@ -106,7 +105,9 @@ def _context_len(
     if asked == AUTO:
         if not version.since(14):
             raise FlagError(
-                f"--max-model-len auto exists since vllm 0.14, not in {version}", flag="max_model_len", value=asked
+                f"--max-model-len auto exists since vllm 0.14, not in {version}",
+                flag="max_model_len",
+                value=asked,
             )
         return limit, True
     if asked > limit:
@@ -161,9 +162,12 @@ def _batch_limits(
         default_seqs = 256
     elif not version.since(9):
         named = any(name in device.name.lower() for name in ("h100", "h200", "mi300"))
-        default_tokens = {(True, True): 16384, (True, False): 8192, (False, True): 8192, (False, False): 2048}[
-            (named, flags.offline)
-        ]
+        default_tokens = {
+            (True, True): 16384,
+            (True, False): 8192,
+            (False, True): 8192,
+            (False, False): 2048,
+        }[(named, flags.offline)]
         default_seqs = 1024 if not version.since(8, 5) or named else 256
     elif version.since(28) and device.total_bytes >= 160 * GIB:
         default_tokens, default_seqs = 16384, 1024

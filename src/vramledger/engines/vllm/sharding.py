@@ -18,6 +18,7 @@ from vramledger.models.tensors import AxisKind, Component, Part, Role, Stage, Te
 from vramledger.units import round_up
 
 VOCAB_PADDING = 64
+MAX_DRAFT_LAYERS = 1024
 TOWERS = (Component.VISION, Component.AUDIO, Component.PROJECTOR)
 
 
@@ -32,8 +33,15 @@ class RankKind:
     is_last: bool
     expert_position: int
 
+    @property
+    def kv_layers(self) -> range:
+        """Layer indices whose KV a rank keeps: its own, and a draft's layers after the last."""
+        return range(self.layers.start, self.layers.stop + MAX_DRAFT_LAYERS) if self.is_last else self.layers
 
-def pipeline_layers(num_layers: int, pp: int, version: VllmVersion, partition: tuple[int, ...] | None) -> list[range]:
+
+def pipeline_layers(
+    num_layers: int, pp: int, version: VllmVersion, partition: tuple[int, ...] | None
+) -> list[range]:
     """Layers of each stage.
 
     The remainder goes one layer each to the stages from the second last backwards since 0.8 (the first stage

@@ -33,9 +33,11 @@ def judge(
     room = available[worst]
     if pool is None:
         return _by_room(settings, device, room, assumptions, terms[worst])
-    per_block = layout.bytes_per_block(terms[worst].kind.layers)
+    per_block = layout.bytes_per_block(terms[worst].kind.kv_layers)
     need = per_block * blocks_per_request(layout, settings.context_len, settings)
-    low, expected, high = (usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high))
+    low, expected, high = (
+        usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high)
+    )
     conditions = _conditions(checkpoint, settings, device, pool)
     if need > high:
         short = need - high

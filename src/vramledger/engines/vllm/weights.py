@@ -6,25 +6,46 @@ layers/mla.py, layers/attention/mla_attention.py (absorbed copies).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 
+from vramledger.engines.allocator import stranded_bytes
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_table_bytes
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import TOWERS, RankKind, local_part, repetitions
-from vramledger.formats.weights import Bnb4, Dense, Fp8, Granularity, WeightFormat
+from vramledger.formats.weights import (
+    Bnb4,
+    Bnb8,
+    Dense,
+    Fp8,
+    Ggml,
+    Granularity,
+    GroupInt,
+    Int8,
+    Mxfp,
+    Nvfp4,
+    WeightFormat,
+)
 from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.quantization import StoredTensor
 from vramledger.models.tensors import AxisKind, Component, Role, Tensor
-from vramledger.units import round_up
+from vramledger.units import MIB, round_up
 
-ALLOCATION_BYTES = 512  # granularity of torch's caching allocator
+SPLIT_LIMIT_BYTES = 20 * MIB  # max_split_size_mb while loading since 0.31 (v1/worker/gpu_worker.py)
 
 _FUSED = {
     Role.Q: "qkv", Role.K: "qkv", Role.V: "qkv", Role.GATE: "gate_up", Role.UP: "gate_up",
     Role.SHARED_GATE: "shared_gate_up", Role.SHARED_UP: "shared_gate_up",
     Role.EXPERT_GATE: "w13", Role.EXPERT_UP: "w13", Role.Q_A: "qkv_a", Role.KV_A: "qkv_a",
+}  # fmt: skip
+
+# Projections of linear attention that the engine merges (models/qwen3_next.py, qwen3_5.py).
+_FUSED_NAMES = {
+    "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
+    "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
 }  # fmt: skip
 
 _GROUPS = {
@@ -58,13 +79,14 @@ class GroupBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWeights:
-    """Device bytes of one rank. `load_peak_extra_bytes` is what the largest module's repacking holds twice;
-    `expert_format` names the experts' storage for the choice of kernels."""
+    """Device bytes of one rank. `stranded_bytes` is what the allocator leaves with tensors beyond their size,
+    `load_peak_extra_bytes` what the largest module's repacking holds twice; `expert_format` names the
+    experts' storage for the choice of kernels."""
 
     groups: dict[str, GroupBytes]
     absorbed_bytes: int
     rope_bytes: int
-    rounding_bytes: int
+    stranded_bytes: int
     load_peak_extra_bytes: int
     expert_format: str
 
@@ -72,28 +94,31 @@ class RankWeights:
     def total_bytes(self) -> int:
         """What "Model loading took" counts (without adapters): allocated bytes after load."""
         held = sum(group.total for group in self.groups.values())
-        return held + self.absorbed_bytes + self.rope_bytes + self.rounding_bytes
+        return held + self.absorbed_bytes + self.rope_bytes + self.stranded_bytes
 
 
 @dataclass(slots=True)
 class _Matrix:
-    """Logical matrices that lie in one device tensor."""
+    """Logical tensors that lie in one device tensor. `layers` orders allocations; `dense_bytes` is set for
+    tensors without a matrix layout."""
 
+    format: WeightFormat
+    group: str
+    role: Role
+    layers: tuple[int, ...]
+    repeat: int
     rows: list[int] = field(default_factory=list)
     columns: int = 0
     experts: int = 1
-    repeat: int = 0
-    group: str = ""
-    role: Role = Role.OTHER
+    laid: Laid | None = None
 
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
     """Weights of one kind of rank. Raises FlagError where the plan does not divide the model."""
     model, plan = checkpoint.model, settings.plan
-    groups: dict[str, GroupBytes] = {}
     matrices: dict[tuple[object, ...], _Matrix] = {}
-    absorbed = rounding = 0
-    expert_kind: WeightFormat | None = None
+    absorbed = 0
+    experts_as = _experts_format(checkpoint, settings)
     for item in checkpoint.stored:
         tensor = item.tensor
         if not _is_loaded(tensor, settings):
@@ -102,26 +127,61 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
         if not repeat:
             continue
         stored = _online(item, settings)
-        group = _group_name(tensor)
-        if tensor.num_experts and tensor.linear:
-            expert_kind = stored
-        if isinstance(stored, Dense) or not tensor.linear:
-            laid, slack = _dense(tensor, stored, settings, kind, device, expert_kind)
-            _add(groups, group, laid, repeat)
-            rounding += slack * repeat
-            continue
-        _collect(matrices, tensor, stored, repeat, group, settings, kind)
-        if tensor.role is Role.KV_B:
-            absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
-    largest = _lay_out(matrices, groups, settings, device)
+        if tensor.linear:
+            _collect(matrices, tensor, stored, repeat, settings, kind)
+            if tensor.role is Role.KV_B and not isinstance(stored, Dense):
+                absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
+        else:
+            matrices[tensor.name, tensor.layers] = _Matrix(
+                format=stored,
+                group=_group_name(tensor),
+                role=tensor.role,
+                layers=tensor.layers,
+                repeat=repeat,
+                laid=_plain(tensor, settings, kind, device, experts_as),
+            )
+    groups: dict[str, GroupBytes] = {}
+    largest = 0
+    for matrix in matrices.values():
+        if matrix.laid is None:
+            matrix.laid = _lay_out(matrix, settings, device)
+            if not isinstance(matrix.format, Dense):
+                largest = max(largest, matrix.laid.total)
+        _add(groups, matrix.group, matrix.laid, matrix.repeat)
+    limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
         groups=groups,
         absorbed_bytes=absorbed,
         rope_bytes=rope_table_bytes(model, settings.dtype),
-        rounding_bytes=rounding,
+        stranded_bytes=_stranded(matrices.values(), limit) if device.vendor != "cpu" else 0,
         load_peak_extra_bytes=largest,
-        expert_format=_format_name(expert_kind),
+        expert_format=_format_name(experts_as),
     )
+
+
+def _stranded(matrices: Iterable[_Matrix], max_split_bytes: int) -> int:
+    """What the allocator strands, by runs of layers that hold the same tensors."""
+    runs: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    for matrix in matrices:
+        assert matrix.laid is not None
+        runs.setdefault((matrix.layers, matrix.repeat), []).extend(_allocations(matrix))
+    return sum(stranded_bytes(tuple(sizes), repeat, max_split_bytes) for (_, repeat), sizes in runs.items())
+
+
+def _allocations(matrix: _Matrix) -> list[int]:
+    """Sizes of the device tensors of one repetition."""
+    laid = matrix.laid
+    assert laid is not None
+    out = [laid.elements + laid.padding]
+    return [*out, laid.scales] if laid.scales else out
+
+
+def _experts_format(checkpoint: Checkpoint, settings: Settings) -> WeightFormat | None:
+    """How most experts are stored; None without experts."""
+    for item in checkpoint.stored:
+        if item.tensor.num_experts and item.tensor.linear and item.tensor.component is Component.DECODER:
+            return _online(item, settings)
+    return None
 
 
 def _is_loaded(tensor: Tensor, settings: Settings) -> bool:
@@ -138,7 +198,7 @@ def _online(item: StoredTensor, settings: Settings) -> WeightFormat:
         case "fp8":
             return Fp8(scale=Granularity.TENSOR)
         case "bitsandbytes":
-            return Bnb4()
+            return Bnb4(double_quant=True)
         case _:
             return item.format
 
@@ -147,7 +207,9 @@ def _group_name(tensor: Tensor) -> str:
     if tensor.component is Component.DRAFT:
         return "draft"
     if tensor.component in TOWERS:
-        return f"{tensor.component.value} tower" if tensor.component is not Component.PROJECTOR else "projector"
+        return (
+            f"{tensor.component.value} tower" if tensor.component is not Component.PROJECTOR else "projector"
+        )
     if tensor.component is Component.ENCODER:
         return "encoder"
     return _GROUPS.get(tensor.role, "other")
@@ -169,52 +231,30 @@ def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int
 
 
 def _local_elements(tensor: Tensor, settings: Settings, kind: RankKind) -> int:
-    count = 1
-    for size in _local_sizes(tensor, settings, kind):
-        count *= size
-    return count
+    return prod(_local_sizes(tensor, settings, kind))
 
 
-def _dense(
-    tensor: Tensor,
-    stored: WeightFormat,
-    settings: Settings,
-    kind: RankKind,
-    device: Device,
-    expert_kind: WeightFormat | None,
-) -> tuple[Laid, int]:
-    """Bytes of an unquantised tensor, and what rounding the allocation adds."""
-    sizes = _local_sizes(tensor, settings, kind)
+def _plain(
+    tensor: Tensor, settings: Settings, kind: RankKind, device: Device, experts_as: WeightFormat | None
+) -> Laid:
+    """Bytes of a tensor that is never quantised; an expert's bias follows its matrix's padding."""
     dtype = tensor.dtype or settings.dtype
-    count = padded = 1
-    for size in sizes:
-        count *= size
-    padded = count
-    if tensor.num_experts:
-        padding = expert_padding(expert_kind or stored, device, settings)
-        padded = _padded_elements(tensor, sizes, padding)
-        if not tensor.linear and padding.bias_dtype is not None:
-            dtype = padding.bias_dtype
-    size_bytes, padded_bytes = dtype.bytes_for(count), dtype.bytes_for(padded)
-    return (
-        Laid(size_bytes, 0, padded_bytes - size_bytes),
-        round_up(padded_bytes, ALLOCATION_BYTES) - padded_bytes,
-    )
+    sizes = _local_sizes(tensor, settings, kind)
+    count = prod(sizes)
+    if not tensor.num_experts or experts_as is None:
+        return Laid(dtype.bytes_for(count), 0)
+    padding = expert_padding(experts_as, device, settings)
+    padded_dtype = padding.bias_dtype or dtype
+    padded = padded_dtype.bytes_for(_padded_elements(tensor, sizes, padding))
+    return Laid(dtype.bytes_for(count), 0, padded - dtype.bytes_for(count))
 
 
 def _padded_elements(tensor: Tensor, sizes: list[int], padding: ExpertPadding) -> int:
+    multiples = {AxisKind.INTERMEDIATE: padding.intermediate, AxisKind.HIDDEN: padding.hidden}
     count = 1
     for size, axis in zip(sizes, tensor.axes, strict=True):
-        kind = axis[0].kind
         parts = len(axis)
-        multiple = (
-            padding.intermediate
-            if kind is AxisKind.INTERMEDIATE
-            else padding.hidden
-            if kind is AxisKind.HIDDEN
-            else 1
-        )
-        count *= parts * round_up(size // parts, multiple)
+        count *= parts * round_up(size // parts, multiples.get(axis[0].kind, 1))
     return count
 
 
@@ -223,61 +263,57 @@ def _collect(
     tensor: Tensor,
     stored: WeightFormat,
     repeat: int,
-    group: str,
     settings: Settings,
     kind: RankKind,
 ) -> None:
-    """Put a quantised matrix beside those it is fused with."""
+    """Put a matrix beside those it is fused with."""
     sizes = _local_sizes(tensor, settings, kind)
     experts = sizes.pop(0) if tensor.num_experts else 1
-    fused = _FUSED.get(tensor.role)
-    parent = tensor.module.rpartition(".")[0]
+    parent, _, name = tensor.module.rpartition(".")
+    fused = _FUSED.get(tensor.role) or _FUSED_NAMES.get(name)
     key = (fused or tensor.name, parent, tensor.layers, stored)
     found = matrices.get(key)
     if found is None:
         found = matrices[key] = _Matrix(
-            columns=sizes[-1], experts=experts, repeat=repeat, group=group, role=tensor.role
+            format=stored,
+            group=_group_name(tensor),
+            role=tensor.role,
+            layers=tensor.layers,
+            repeat=repeat,
+            columns=prod(sizes[1:]),
+            experts=experts,
         )
-    parts = tensor.axes[-2]
+    parts = tensor.axes[-len(sizes)]
     if len(parts) > 1:
         found.rows += [local_part(part, tensor, kind, settings.plan, settings.flags) for part in parts]
     else:
-        found.rows.append(sizes[-2])
+        found.rows.append(sizes[0])
 
 
-def _lay_out(
-    matrices: dict[tuple[object, ...], _Matrix],
-    groups: dict[str, GroupBytes],
-    settings: Settings,
-    device: Device,
-) -> int:
-    """Add every fused matrix to its group; returns the bytes of the largest device tensor."""
-    largest = 0
-    for key, matrix in matrices.items():
-        stored = key[-1]
-        assert isinstance(stored, WeightFormat)
-        rows, columns = tuple(matrix.rows), matrix.columns
-        laid = matrix_bytes(stored, rows, columns, stack=matrix.experts, settings=settings, device=device)
-        if matrix.experts > 1:
-            laid = _pad_experts(stored, matrix, laid, settings, device)
-        _add(groups, matrix.group, laid, matrix.repeat)
-        largest = max(largest, laid.total)
-    return largest
-
-
-def _pad_experts(
-    stored: WeightFormat, matrix: _Matrix, laid: Laid, settings: Settings, device: Device
-) -> Laid:
-    padding = expert_padding(stored, device, settings)
+def _lay_out(matrix: _Matrix, settings: Settings, device: Device) -> Laid:
+    """Bytes of a fused matrix, its experts' padding included."""
+    rows, columns = tuple(matrix.rows), matrix.columns
+    laid = matrix_bytes(matrix.format, rows, columns, stack=matrix.experts, settings=settings, device=device)
+    if matrix.experts == 1:
+        return laid
+    padding = expert_padding(matrix.format, device, settings)
     row_multiple, column_multiple = padding.intermediate, padding.hidden
     if matrix.role is Role.EXPERT_DOWN:
         row_multiple, column_multiple = column_multiple, row_multiple
-    rows = tuple(round_up(row, row_multiple) for row in matrix.rows)
-    columns = round_up(matrix.columns, column_multiple)
-    if rows == tuple(matrix.rows) and columns == matrix.columns:
+    padded_rows = tuple(round_up(row, row_multiple) for row in rows)
+    padded_columns = round_up(columns, column_multiple)
+    if padded_rows == rows and padded_columns == columns:
         return laid
-    padded = matrix_bytes(stored, rows, columns, stack=matrix.experts, settings=settings, device=device)
+    padded = matrix_bytes(
+        matrix.format, padded_rows, padded_columns, stack=matrix.experts, settings=settings, device=device
+    )
     return Laid(laid.elements, laid.scales, padded.total - laid.elements - laid.scales)
+
+
+_FORMAT_NAMES: tuple[tuple[type, str], ...] = (
+    (Dense, "dense"), (Int8, "int8"), (GroupInt, "group_int"), (Nvfp4, "nvfp4"), (Mxfp, "mxfp4"),
+    (Bnb4, "bitsandbytes"), (Bnb8, "bitsandbytes"), (Ggml, "ggml"),
+)  # fmt: skip
 
 
 def _format_name(kind: WeightFormat | None) -> str:
@@ -285,7 +321,4 @@ def _format_name(kind: WeightFormat | None) -> str:
         return "none"
     if isinstance(kind, Fp8):
         return "fp8_block" if kind.scale is Granularity.BLOCK else "fp8"
-    return {
-        "Dense": "dense", "Int8": "int8", "GroupInt": "group_int", "Nvfp4": "nvfp4", "Mxfp": "mxfp4",
-        "Bnb4": "bitsandbytes", "Bnb8": "bitsandbytes", "Ggml": "ggml",
-    }[type(kind).__name__]  # fmt: skip
+    return next(name for known, name in _FORMAT_NAMES if isinstance(kind, known))

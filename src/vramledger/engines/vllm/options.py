@@ -1,0 +1,212 @@
+"""vLLM's command line: every flag of `VllmFlags` and `ParallelPlan` under vLLM's own name.
+
+Source: vllm engine/arg_utils.py, config/ (names, units, `--no-` forms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
+from vramledger.errors import FlagError
+
+if TYPE_CHECKING:
+    from vramledger.answer import Plan
+    from vramledger.hardware.catalogue import Device
+    from vramledger.models.checkpoint import Checkpoint
+
+_PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LORA, _OTHER = (
+    "Parallelism",
+    "Context and batch",
+    "Memory",
+    "Formats",
+    "KV cache",
+    "Execution",
+    "LoRA",
+    "Speculation, experts, modalities",
+)
+COUNT, SWITCH, TEXT = OptionKind.COUNT, OptionKind.SWITCH, OptionKind.TEXT
+
+
+def _option(
+    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
+) -> Option:
+    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
+
+
+_MAMBA_DTYPES = ("auto", "float16", "bfloat16", "float32")
+
+OPTIONS: tuple[Option, ...] = (
+    _option("tensor_parallel_size", COUNT, _PARALLEL, "Ranks a layer is cut over.", "--tp", "-tp"),
+    _option("pipeline_parallel_size", COUNT, _PARALLEL, "Stages of layers.", "--pp", "-pp"),
+    _option("data_parallel_size", COUNT, _PARALLEL, "Replicas of the engine.", "--dp", "-dp"),
+    _option(
+        "enable_expert_parallel", SWITCH, _PARALLEL, "Spread whole experts over ranks (tp x dp).", "--ep", "-ep"
+    ),
+    _option(
+        "decode_context_parallel_size", COUNT, _PARALLEL, "Ranks of a tp group that share the KV of a context.",
+        "--dcp", "-dcp",
+    ),
+    _option(
+        "prefill_context_parallel_size", COUNT, _PARALLEL, "Ranks a prompt is cut over.", "--pcp", "-pcp"
+    ),
+    _option(
+        "pp_layer_partition", OptionKind.COUNTS, _PARALLEL,
+        "Layers of each stage, as VLLM_PP_LAYER_PARTITION has them.",
+    ),
+    _option(
+        "max_model_len", OptionKind.COUNT_OR_AUTO, _BATCH,
+        "Context length: 32768, 32k (32000), 32K (32768), or auto for the longest that fits.",
+    ),
+    _option("max_num_seqs", COUNT, _BATCH, "Sequences in one step at most."),
+    _option("max_num_batched_tokens", COUNT, _BATCH, "Tokens in one step at most."),
+    _option("enable_chunked_prefill", SWITCH, _BATCH, "Cut long prompts over steps."),
+    _option(
+        "gpu_memory_utilization", OptionKind.NUMBER, _MEMORY, "Share of the device the engine may take, 0 to 1."
+    ),
+    _option(
+        "kv_cache_memory_bytes", COUNT, _MEMORY, "KV cache bytes a rank (8G is 8 GiB); replaces the share.",
+        "--kv-cache-memory",
+    ),
+    _option("num_gpu_blocks_override", COUNT, _MEMORY, "KV blocks, whatever was profiled."),
+    _option(
+        "dtype", TEXT, _TYPES, "Type the model runs in.",
+        choices=("auto", "half", "float16", "bfloat16", "float", "float32"),
+    ),
+    _option("quantization", TEXT, _TYPES, "Method the weights are loaded with.", "-q"),
+    _option("kv_cache_dtype", TEXT, _TYPES, "Type of the KV cache: auto, fp8, fp8_e4m3, nvfp4, bfloat16, ..."),
+    _option("mamba_cache_dtype", TEXT, _TYPES, "Type of convolution states.", choices=_MAMBA_DTYPES),
+    _option("mamba_ssm_cache_dtype", TEXT, _TYPES, "Type of recurrent states.", choices=_MAMBA_DTYPES),
+    _option("block_size", COUNT, _CACHE, "Tokens in a KV block."),
+    _option("enable_prefix_caching", SWITCH, _CACHE, "Keep blocks of prefixes for reuse."),
+    _option(
+        "disable_hybrid_kv_cache_manager", SWITCH, _CACHE, "Give windowed layers as many blocks as full ones."
+    ),
+    _option("mamba_cache_mode", TEXT, _CACHE, "Which recurrent states stay.", choices=("none", "align", "all")),
+    _option("enforce_eager", SWITCH, _RUN, "No CUDA graphs."),
+    _option("max_cudagraph_capture_size", COUNT, _RUN, "Largest batch captured as a graph."),
+    _option("async_scheduling", SWITCH, _RUN, "Schedule the next step while one runs."),
+    _option("attention_backend", TEXT, _RUN, "Attention backend by vLLM's name."),
+    _option("moe_backend", TEXT, _RUN, "Kernels of the experts by vLLM's name."),
+    _option("offline", SWITCH, _RUN, "Defaults of the LLM class instead of the server's."),
+    _option("use_v1", SWITCH, _RUN, "Engine generation where a version has both, as VLLM_USE_V1."),
+    _option("enable_lora", SWITCH, _LORA, "Reserve slots for LoRA adapters."),
+    _option("max_loras", COUNT, _LORA, "Adapters in one batch."),
+    _option("max_lora_rank", COUNT, _LORA, "Largest rank of an adapter."),
+    _option("fully_sharded_loras", SWITCH, _LORA, "Cut both LoRA matrices over ranks."),
+    _option(
+        "speculative_config", OptionKind.JSON, _OTHER,
+        'Draft: \'{"method": "mtp", "num_speculative_tokens": 3}\'.',
+    ),
+    _option("num_redundant_experts", OptionKind.SIGNED, _OTHER, "Extra copies of experts for load balance."),
+    _option(
+        "limit_mm_per_prompt", OptionKind.JSON, _OTHER,
+        'Items a prompt: \'{"image": 0, "video": 0}\'. All of them 0 is --language-model-only.',
+    ),
+    _option("language_model_only", SWITCH, _OTHER, "Load no encoder of other modalities."),
+    _option(
+        "mm_encoder_tp_mode", TEXT, _OTHER, "Encoder cut over ranks by weights, or whole with data cut.",
+        choices=("weights", "data"),
+    ),
+)  # fmt: skip
+
+_SHORT = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "ep": "enable_expert_parallel",
+    "dcp": "decode_context_parallel_size",
+    "pcp": "prefill_context_parallel_size",
+}
+_PARALLEL_FIELDS = {long: short for short, long in _SHORT.items()} | {
+    "enable_expert_parallel": "enable_expert_parallel"
+}
+_BY_NAME = {option.name: option for option in OPTIONS}
+# Drafts without another checkpoint: heads of the model's own (deepseek_mtp, qwen3_next_mtp, ...), or no model.
+_OWN_DRAFT = ("mtp", "ngram", "ngram_gpu", "suffix")
+_MODALITIES = ("image", "video", "audio", "vision_chunk")
+
+
+def plan_with(
+    checkpoint: Checkpoint, device: Device, *, version: str | None, values: Mapping[str, object]
+) -> Plan:
+    """The plan of one vLLM instance under flags by name; see `engines.Engine`."""
+    parallel, flags = read_flags(values)
+    from vramledger.engines.vllm.planner import plan
+    from vramledger.engines.vllm.version import NEWEST, parse_version
+
+    return plan(
+        checkpoint,
+        device,
+        version=NEWEST if version is None else parse_version(version),
+        parallel=parallel,
+        flags=flags,
+    )
+
+
+def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
+    """Flags by name (`tp` and the like also short), as text or as values; None is not given.
+
+    Raises FlagError for an unknown name with the closest ones, and for a value that its flag does not take.
+    """
+    parallel: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
+    for given, value in values.items():
+        if value is None:
+            continue
+        name = _SHORT.get(given, given)
+        if name == "speculative" and isinstance(value, Speculation):
+            flags[name] = value
+            continue
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise unknown_flag(given, [*_BY_NAME, *_SHORT], "vllm")
+        read = read_value(option, value)
+        if name in _PARALLEL_FIELDS:
+            field = _PARALLEL_FIELDS[name]
+            if parallel.setdefault(field, read) != read:
+                raise FlagError(
+                    f"{option.flag} is given as {parallel[field]} and as {read}", flag=name, value=read
+                )
+        elif name == "speculative_config":
+            flags["speculative"] = _speculation(option, read)
+        elif name == "limit_mm_per_prompt":
+            if _no_items(option, read):
+                flags["language_model_only"] = True
+        else:
+            flags[name] = read
+    return ParallelPlan(**parallel), VllmFlags(**flags)
+
+
+def _speculation(option: Option, value: Any) -> Speculation:
+    """vLLM's `--speculative-config`. A draft model of its own is refused: its bytes are not in the model's files."""
+    config: Mapping[str, Any] = value
+    tokens = config.get("num_speculative_tokens")
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= 1024:
+        raise bad_value(option, value, "must have num_speculative_tokens, a whole number from 1 to 1024")
+    method = config.get("method")
+    if not isinstance(method, str) or not method:
+        raise bad_value(option, value, 'must have method, such as "mtp" or "ngram"')
+    if config.get("model") is not None or not method.endswith(_OWN_DRAFT):
+        raise bad_value(option, value, "asks for a draft model of its own, which is not sized here")
+    return Speculation(method="mtp" if method.endswith("mtp") else method, num_speculative_tokens=tokens)
+
+
+def _no_items(option: Option, value: Any) -> bool:
+    """Whether every modality that is named is limited to no item.
+
+    A limit above 0 is not used: the encoder batch of the profile run is bounded by tokens before this count
+    bounds it, unless only a few sequences run at once.
+    """
+    limits: Mapping[str, Any] = value
+    for modality, limit in limits.items():
+        count = limit.get("count", 1) if isinstance(limit, Mapping) else limit
+        if modality not in _MODALITIES:
+            raise bad_value(option, value, f"names {modality!r}, not one of {', '.join(_MODALITIES)}")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise bad_value(option, value, f"limits {modality} to something that is not a whole number")
+    return bool(limits) and all(
+        (limit.get("count", 1) if isinstance(limit, Mapping) else limit) == 0 for limit in limits.values()
+    )

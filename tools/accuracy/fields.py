@@ -1,0 +1,167 @@
+"""Predicted against printed, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tools.accuracy.cases import Case
+from vramledger.answer import Plan
+from vramledger.engines.vllm.planner import plan
+from vramledger.hardware.catalogue import Device, find_device
+from vramledger.units import GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One field of one case. `error_percent` is signed, 0 where the printed value lies within what its own
+    rounding allows; `inside` is whether it lies in our low..high, None for fields without an interval."""
+
+    case: str
+    field: str
+    printed: float
+    predicted: float
+    low: float
+    high: float
+    error_percent: float
+    inside: bool | None
+    half_width_percent: float
+    note: str = ""
+
+
+WEIGHTS = "weights GiB"
+KV_GIB = "KV GiB"
+TOKENS_GIVEN = "tokens from the stated KV GiB, log complete"
+TOKENS_OPEN = "tokens from the stated KV GiB, log with gaps"
+TOKENS = "tokens or blocks from scratch"
+CONCURRENCY = "max concurrency"
+FIELDS = (WEIGHTS, KV_GIB, TOKENS_GIVEN, TOKENS_OPEN, TOKENS, CONCURRENCY)
+
+
+def compare(case: Case) -> list[Comparison]:
+    """Every field the case prints and its inputs allow. Raises what planning raises."""
+    out: list[Comparison] = []
+    said = case.reported
+    device = case.device or find_device("80GiB")
+    planned = _plan(case, device)
+    if "weights_gib" in said and case.weights_known:
+        out.append(_weights(case, planned))
+    out += _given(case, device)
+    if case.device is None or not case.weights_known:
+        return out
+    pool = planned.kv_pool
+    fixed = case.flags.kv_cache_memory_bytes is not None
+    if pool is None or fixed:
+        return out
+    if "kv_cache_gib" in said and said["kv_cache_gib"] > 0:
+        low, middle, high = (count / GIB for count in (pool.bytes.low, pool.bytes.expected, pool.bytes.high))
+        out.append(_scored(case, KV_GIB, said["kv_cache_gib"], middle, low, high, 0.005))
+    if "kv_tokens" in said or "gpu_blocks" in said:
+        use_blocks = "kv_tokens" not in said
+        figures = pool.num_blocks if use_blocks else pool.tokens
+        printed = said["gpu_blocks"] if use_blocks else said["kv_tokens"]
+        out.append(_scored(case, TOKENS, printed, figures.expected, figures.low, figures.high, 0.5))
+    if "max_concurrency" in said:
+        rate = pool.max_concurrency
+        out.append(
+            _scored(case, CONCURRENCY, said["max_concurrency"], rate.expected, rate.low, rate.high, 0.005)
+        )
+    return out
+
+
+def _plan(case: Case, device: Device) -> Plan:
+    return plan(case.checkpoint, device, version=case.version, parallel=case.parallel, flags=case.flags)
+
+
+def _weights(case: Case, planned: Plan) -> Comparison:
+    printed = case.reported["weights_gib"]
+    predicted = [rank.weights.device_bytes.expected / GIB for rank in planned.ranks]
+    nearest = max(predicted) if len(predicted) == 1 else min(predicted, key=lambda size: abs(size - printed))
+    digits = len(str(printed).partition(".")[2])
+    note = "" if len(predicted) == 1 else "nearest of the stages, the log does not say which"
+    return _scored(case, WEIGHTS, printed, nearest, nearest, nearest, 0.5 * 10 ** -max(digits, 2), note=note)
+
+
+def _given(case: Case, device: Device) -> list[Comparison]:
+    """Tokens (or blocks) for the KV bytes the log states, between the ends of its rounding."""
+    said = case.reported
+    fixed = case.flags.kv_cache_memory_bytes
+    stated = said.get("kv_cache_gib")
+    if stated is None and fixed is None:
+        return []
+    pairs = list(zip(said.get("kv_cache_gib_by_rank", ()), said.get("kv_tokens_by_rank", ()), strict=False))
+    if not pairs:
+        printed = said.get("kv_tokens", said.get("gpu_blocks"))
+        if printed is None:
+            return []
+        pairs = [(stated, printed)]
+    out = []
+    for gib, printed in pairs:
+        ends = (fixed, fixed) if fixed is not None else (int((gib - 0.005) * GIB), int((gib + 0.005) * GIB))
+        low, high = (_tokens_for(case, device, end) for end in ends)
+        middle = (low + high) / 2
+        error = (
+            0.0
+            if low <= printed <= high
+            else 100 * (min((low, high), key=lambda end: abs(end - printed)) - printed) / printed
+        )
+        out.append(
+            Comparison(
+                case=case.id,
+                field=TOKENS_OPEN if case.gaps else TOKENS_GIVEN,
+                printed=printed,
+                predicted=middle,
+                low=low,
+                high=high,
+                error_percent=error,
+                inside=low <= printed <= high,
+                half_width_percent=50 * (high - low) / middle if middle else 0.0,
+                note="; ".join(case.gaps),
+            )
+        )
+    return out
+
+
+def _tokens_for(case: Case, device: Device, size_bytes: int) -> int:
+    flags = replace(case.flags, kv_cache_memory_bytes=max(size_bytes, 1))
+    pool = plan(case.checkpoint, device, version=case.version, parallel=case.parallel, flags=flags).kv_pool
+    if pool is None:
+        return 0
+    return pool.tokens.expected if "kv_tokens" in case.reported else pool.num_blocks.expected
+
+
+def _scored(
+    case: Case,
+    field: str,
+    printed: float,
+    predicted: float,
+    low: float,
+    high: float,
+    rounding: float,
+    note: str = "",
+) -> Comparison:
+    difference = predicted - printed
+    error = 0.0 if abs(difference) <= rounding else 100 * difference / abs(printed)
+    return Comparison(
+        case=case.id,
+        field=field,
+        printed=printed,
+        predicted=predicted,
+        low=low,
+        high=high,
+        error_percent=error,
+        inside=None if low == high else low - rounding <= printed <= high + rounding,
+        half_width_percent=50 * (high - low) / abs(predicted) if predicted else 0.0,
+        note=note or case.version_note,
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Linear interpolation between order statistics; 0 for no values."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
