@@ -247,7 +247,6 @@ def test_deepseek_v3_stores_its_published_elements_and_576_per_token_and_layer()
     assert all(isinstance(mixer, LatentAttention) for mixer in mixers)
     per_token = sum(mixer.kv_elements_per_token for mixer in mixers if isinstance(mixer, LatentAttention))
     assert 2 * per_token == 70_272
-    assert [layer.index for layer in described.draft_layers] == [61]
 
 
 def test_deepseek_v3_is_dense_in_its_first_layers_only() -> None:
@@ -268,6 +267,18 @@ def test_deepseek_v3_quantises_just_what_its_published_scales_cover() -> None:
         if item.linear and item.role is not Role.LM_HEAD
     )
     assert blocks == 684_531_386_000 - 684_489_845_504
+
+
+@pytest.mark.parametrize(
+    ("base", "count", "drafts"),
+    [(DEEPSEEK_V3, 61, 1), (DEEPSEEK_V4_FLASH, 43, 1), (LONGCAT, 28, 1), (MIMO, 48, 3)],
+)
+def test_draft_layers_are_numbered_after_the_last_layer(
+    base: dict[str, Any], count: int, drafts: int
+) -> None:
+    described = model(base)
+    assert described.num_layers == count
+    assert [layer.index for layer in described.draft_layers] == list(range(count, count + drafts))
 
 
 def test_low_rank_widths_are_kept_whole_and_heads_are_not() -> None:

@@ -57,7 +57,7 @@ def describe(config: Config, model_id: str) -> Model:
     if not tied:
         root.lm_head("head", rows, width)
 
-    draft = root.at("mtp.{layer}.", range(drafts), component=Component.DRAFT)
+    draft = root.at("mtp.{block}.", (), copies=drafts, stage=Stage.LAST, component=Component.DRAFT)
     body.layer(draft)
     mixture(draft, moe, NAMES, width=width)
     _correction_bias(draft, moe.num_experts)
@@ -82,7 +82,7 @@ def describe(config: Config, model_id: str) -> Model:
         ),
         rope=_ropes(config, mixers[0].rope_dim, positions, ratios),
         draft_layers=tuple(
-            Layer(index=index, token_mixers=(mixers[0],), channel_mixer=moe) for index in range(drafts)
+            Layer(index=count + step, token_mixers=(mixers[0],), channel_mixer=moe) for step in range(drafts)
         ),
     )
 

@@ -10,7 +10,7 @@ from vramledger.models.mixers import DenseMlp, Layer
 from vramledger.models.model import Model
 from vramledger.models.moe import MoeNames, attends, mixture_from_config, moe_decoder, with_draft
 from vramledger.models.rope import rope_from_config
-from vramledger.models.tensors import Component, Role, hidden, whole
+from vramledger.models.tensors import Component, Role, Stage, hidden, whole
 
 NAMES = MoeNames(router_dtype=DType.F32)
 
@@ -56,18 +56,17 @@ def describe(config: Config, model_id: str) -> Model:
     if not drafts:
         return model
 
-    root = Place(prefix="model.", component=Component.DRAFT)
-    outer = root.at("model.", range(drafts))
-    outer.norm("mtp_emb_norm.{layer}", width)
-    outer.norm("mtp_hidden_norm.{layer}", width)
-    outer.linear("mtp_linear_proj.{layer}", Role.OTHER, hidden(width), hidden(2 * width))
-    block = root.at("model.mtp_block.{layer}.", range(drafts))
+    root = Place(prefix="model.", copies=drafts, stage=Stage.LAST, component=Component.DRAFT)
+    root.norm("mtp_emb_norm.{block}", width)
+    root.norm("mtp_hidden_norm.{block}", width)
+    root.linear("mtp_linear_proj.{block}", Role.OTHER, hidden(width), hidden(2 * width))
+    block = root.at("model.mtp_block.{block}.")
     attend(block)
     gated_mlp(block, "mlp", width=width, inner=inner)
     block.norm("input_layernorm", width)
     block.norm("post_attention_layernorm", width)
     dense = DenseMlp(intermediate=inner, gated=True)
-    layers = (Layer(index=index, token_mixers=(mixer,), channel_mixer=dense) for index in range(drafts))
+    layers = (Layer(index=count + step, token_mixers=(mixer,), channel_mixer=dense) for step in range(drafts))
     return with_draft(model, root, tuple(layers))
 
 

@@ -17,7 +17,7 @@ from vramledger.models.moe import (
     with_draft,
 )
 from vramledger.models.rope import rope_from_config
-from vramledger.models.tensors import Component, Role, hidden
+from vramledger.models.tensors import Component, Role, Stage, hidden
 
 NAMES = MoeNames(bias="e_score_correction_bias")
 
@@ -51,11 +51,11 @@ def describe(config: Config, model_id: str) -> Model:
     if not drafts:
         return model
 
-    root = Place(prefix="mtp.", component=Component.DRAFT)
+    root = Place(prefix="mtp.", stage=Stage.LAST, component=Component.DRAFT)
     root.linear("fc", Role.OTHER, hidden(heads.width), hidden(2 * heads.width))
     for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
         root.norm(name, heads.width)
-    layer = root.at("mtp.layers.{layer}.", range(drafts))
+    layer = root.at("mtp.layers.{block}.", copies=drafts)
     attend(layer)
     gated_mlp(layer, "mlp", width=heads.width, inner=inner)
     layer.norm("input_layernorm", heads.width)
@@ -71,6 +71,7 @@ def describe(config: Config, model_id: str) -> Model:
         model,
         root,
         tuple(
-            Layer(index=index, token_mixers=(mixer,), channel_mixer=dense) for index, mixer in enumerate(own)
+            Layer(index=count + step, token_mixers=(mixer,), channel_mixer=dense)
+            for step, mixer in enumerate(own)
         ),
     )

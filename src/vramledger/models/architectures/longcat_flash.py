@@ -17,7 +17,7 @@ from vramledger.models.mla import latent_block, latent_from_config
 from vramledger.models.model import Model
 from vramledger.models.moe import mixture_from_config
 from vramledger.models.rope import rope_from_config
-from vramledger.models.tensors import Component, Role, hidden, whole
+from vramledger.models.tensors import Component, Role, Stage, hidden, whole
 
 HALVES = (0, 1)
 
@@ -77,16 +77,16 @@ def describe(config: Config, model_id: str) -> Model:
             for index in range(count)
         ),
         rope=(rope_from_config(config, mixer.rope_dim, max_positions=positions, rotary=mixer.rope_dim),),
-        draft_layers=(Layer(index=0, token_mixers=(mixer,), channel_mixer=dense),),
+        draft_layers=(Layer(index=count, token_mixers=(mixer,), channel_mixer=dense),),
     )
 
 
 def _draft(root: Place, mixer: LatentAttention, *, width: int, rows: int, inner: int, bias: bool) -> None:
     """The one draft layer every published checkpoint holds: dense, with its own embedding."""
-    outer = root.at("model.mtp.", component=Component.DRAFT)
+    outer = root.at("model.mtp.", stage=Stage.LAST, component=Component.DRAFT)
     outer.embedding("embed_tokens", rows, width)
     outer.norm("norm", width)
-    layer = outer.at("model.mtp.layers.{layer}.", (0,))
+    layer = outer.at("model.mtp.layers.{block}.", copies=1)
     layer.norm("enorm.m", width)
     layer.norm("hnorm.m", width)
     layer.linear("eh_proj", Role.OTHER, hidden(width), hidden(2 * width))

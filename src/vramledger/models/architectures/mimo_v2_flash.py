@@ -20,7 +20,7 @@ from vramledger.models.moe import (
     with_draft,
 )
 from vramledger.models.rope import rope_from_config
-from vramledger.models.tensors import Component, Role, q_heads
+from vramledger.models.tensors import Component, Role, Stage, q_heads
 
 DRAFTS = 3
 """Draft layers of the published checkpoint (model.mtp.layers.0 to 2); its config does not count them."""
@@ -85,7 +85,9 @@ def describe(config: Config, model_id: str) -> Model:
         config.assume(f"{DRAFTS} draft layers taken from the published checkpoint; config.json counts none")
     if not drafts:
         return model
-    place = Place(prefix="model.mtp.layers.{layer}.", layers=tuple(range(drafts)), component=Component.DRAFT)
+    place = Place(
+        prefix="model.mtp.layers.{block}.", copies=drafts, stage=Stage.LAST, component=Component.DRAFT
+    )
     draft_input(place, width=width, norm="final_layernorm")
     local.tensors(place)
     gated_mlp(place, "mlp", width=width, inner=inner)
@@ -96,7 +98,8 @@ def describe(config: Config, model_id: str) -> Model:
         model,
         place,
         tuple(
-            Layer(index=index, token_mixers=(local.mixer,), channel_mixer=dense) for index in range(drafts)
+            Layer(index=count + step, token_mixers=(local.mixer,), channel_mixer=dense)
+            for step in range(drafts)
         ),
     )
 
