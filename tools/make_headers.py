@@ -24,7 +24,7 @@ from vramledger.models.config import Config
 from vramledger.models.model import Model
 from vramledger.models.sources.load import load_source
 from vramledger.models.sources.safetensors import ELEMENT_TYPES
-from vramledger.models.tensors import Tensor
+from vramledger.models.tensors import Role, Tensor
 from vramledger.units import ceil_div, format_bytes
 
 CODES = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
@@ -63,7 +63,13 @@ def entries(model: Model, *, fp8: bool) -> Iterator[Entry]:
         single = "{expert}" in name
         names = [name.replace("{expert}", str(at)) for at in range(tensor.shape[0])] if single else [name]
         shape = tensor.shape[1:] if single else tensor.shape
-        quantised = fp8 and tensor.linear and len(shape) == 2 and name.endswith(".weight")
+        quantised = (
+            fp8
+            and tensor.linear
+            and tensor.role is not Role.LM_HEAD
+            and len(shape) == 2
+            and name.endswith(".weight")
+        )
         dtype = DType.F8_E4M3 if quantised else tensor.dtype or model.dtype
         scales = tuple(ceil_div(size, SCALE_BLOCK) for size in shape)
         for each in names:

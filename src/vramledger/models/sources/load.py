@@ -72,7 +72,7 @@ def load_source(
         is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError):
         is_folder = is_there = False
-    if is_folder:
+    if is_folder and text.strip():
         return _from_listing(folder_listing(path), headers=headers)
     if is_there:
         return _from_file(path, headers=headers)
@@ -135,24 +135,9 @@ def _from_listing(listing: Listing, *, headers: bool, only: str | None = None) -
     if index is not None:
         notes.extend(index.notes)
     weights = _weight_files(listing, index, only)
-    absent = [name for name in weights if name not in sizes]
-    table = None
-    if absent:
-        if len(absent) < len(weights):
-            notes.append(
-                f"{len(absent)} of {len(weights)} weight files are not there ({absent[0]} ...); none was read"
-            )
-    elif weights and headers and weights[0].endswith(".safetensors"):
-        table = listing.read_headers(weights)
-        notes.extend(table.notes)
-        if index is not None and index.tensor_count != table.tensor_count:
-            notes.append(
-                f"{index.file} names {index.tensor_count} tensors and the headers hold {table.tensor_count}"
-            )
-    if table is not None and index is not None and index.total_size_bytes not in (None, table.total_bytes):
-        notes.append(
-            f"{index.file} states total_size {index.total_size_bytes}; the headers sum up to {table.total_bytes} bytes"
-        )
+    table = _read_table(listing, weights, notes) if headers else None
+    if table is not None and index is not None:
+        notes.extend(_differences(index, table))
     disk_bytes = _disk_bytes(sizes, weights)
     evidence = None
     if disk_bytes is not None:
@@ -173,6 +158,34 @@ def _from_listing(listing: Listing, *, headers: bool, only: str | None = None) -
         files=tuple(sorted(sizes)),
         notes=tuple(notes),
     )
+
+
+def _read_table(listing: Listing, weights: list[str], notes: list[str]) -> HeaderTable | None:
+    """The headers of all weight files; a part of them would be taken for the whole, so then none."""
+    absent = [name for name in weights if name not in listing.sizes]
+    if absent and len(absent) < len(weights):
+        notes.append(
+            f"{len(absent)} of {len(weights)} weight files are not there ({absent[0]} ...); none was read"
+        )
+    if absent or not weights or not weights[0].endswith(".safetensors"):
+        return None
+    table = listing.read_headers(weights)
+    notes.extend(table.notes)
+    return table
+
+
+def _differences(index: IndexInfo, table: HeaderTable) -> list[str]:
+    """Where an index and the headers of its files disagree; the headers are what is loaded."""
+    out = []
+    if index.tensor_count != table.tensor_count:
+        out.append(
+            f"{index.file} names {index.tensor_count} tensors and the headers hold {table.tensor_count}"
+        )
+    if index.total_size_bytes not in (None, table.total_bytes):
+        out.append(
+            f"{index.file} states total_size {index.total_size_bytes}; the headers sum up to {table.total_bytes} bytes"
+        )
+    return out
 
 
 def _side_configs(listing: Listing, notes: list[str]) -> dict[str, Mapping[str, Any]]:
