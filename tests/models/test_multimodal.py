@@ -306,6 +306,35 @@ KIMI_K25: dict[str, Any] = {
         "patch_size": 14,
     },
 }
+PALIGEMMA_3B: dict[str, Any] = {
+    "model_type": "paligemma",
+    "text_config": {
+        "model_type": "gemma",
+        "hidden_size": 2048,
+        "intermediate_size": 16384,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 18,
+        "num_key_value_heads": 1,
+        "vocab_size": 257216,
+    },
+    "torch_dtype": "float32",
+    "vision_config": {**SIGLIP_896, "image_size": 224},
+}
+SMOLVLM_2B: dict[str, Any] = {
+    "model_type": "idefics3",
+    "scale_factor": 3,
+    "text_config": {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 24,
+        "vocab_size": 49155,
+    },
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vision_config": {**SIGLIP_896, "image_size": 384},
+}
 
 
 def model(config: dict[str, Any]) -> Model:
@@ -334,6 +363,8 @@ def stored(described: Model) -> int:
         (DEEPSEEK_OCR2, 3_389_119_360),
         (MINICPM_V_26, 8_099_175_152),
         (MOLMO_7B, 8_021_025_280),
+        (PALIGEMMA_3B, 2_923_466_480),
+        (SMOLVLM_2B, 2_246_272_880),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
@@ -503,6 +534,23 @@ class TestNames:
             "vocab_size": 32000,
         }
         assert model(flat).parameter_counts().total == 7_062_902_784
+
+
+class TestNestedDefaults:
+    def test_what_the_nested_class_leaves_out_is_taken_from_it_and_noted(self) -> None:
+        described = model(LLAVA_7B)
+        assert (described.hidden_size, described.num_layers) == (4096, 32)
+        assert any(
+            note.startswith("default of the llama class: hidden_size=4096") for note in described.notes
+        )
+
+    def test_defaults_are_those_of_the_type_the_file_names(self) -> None:
+        nested = {
+            "model_type": "qwen2_5_vl",
+            "text_config": {"model_type": "qwen2_5_vl_text"},
+            "vision_config": {"hidden_size": 1280, "out_hidden_size": 8192},
+        }
+        assert model(nested).hidden_size == 8192
 
 
 class TestTying:

@@ -56,12 +56,12 @@ def text_config(
     the class's and noted. Tying is what the outer object says, else the nested one, else `tied`.
     """
     nested = config.sub(key)
-    kind = as_type or nested.text("model_type", default=model_type)
+    stated = nested.text("model_type", default=model_type or as_type)
     outer = config if "tie_word_embeddings" in config else nested
     named = nested.replacing(
-        model_type=kind, tie_word_embeddings=outer.flag("tie_word_embeddings", default=tied)
+        model_type=as_type or stated, tie_word_embeddings=outer.flag("tie_word_embeddings", default=tied)
     )
-    return named.with_defaults(f"the {kind} class", **TEXT_DEFAULTS.get(kind, {}))
+    return named.with_defaults(f"the {stated} class", **TEXT_DEFAULTS.get(stated, {}))
 
 
 def _rename(name: str, prefixes: Mapping[str, str]) -> str:

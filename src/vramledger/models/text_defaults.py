@@ -7,7 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-TEXT_DEFAULTS: Mapping[str, Mapping[str, int | bool]] = {
+_QWEN2_VL: Mapping[str, int] = {
+    "vocab_size": 152064,
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+}
+_QWEN3: Mapping[str, int] = {
+    "vocab_size": 151936,
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "head_dim": 128,
+    "max_position_embeddings": 32768,
+}
+
+TEXT_DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "gemma3_text": {
         "vocab_size": 262208,
         "hidden_size": 2304,
@@ -54,14 +74,8 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, int | bool]] = {
         "num_key_value_heads": 32,
         "max_position_embeddings": 32768,
     },
-    "qwen3": {
-        "vocab_size": 151936,
-        "hidden_size": 4096,
-        "intermediate_size": 22016,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "head_dim": 128,
-        "max_position_embeddings": 32768,
-    },
+    "qwen2_5_vl_text": _QWEN2_VL,
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen3": _QWEN3,
+    "qwen3_vl_text": {**_QWEN3, "max_position_embeddings": 128000},
 }

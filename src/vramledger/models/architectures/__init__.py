@@ -30,6 +30,7 @@ ALIASES: dict[str, str] = {
     "qwen3_5_moe": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_text",
     "roberta": "xlm_roberta",
+    "smolvlm": "idefics3",
     "stablelm_epoch": "stablelm",
     "umt5": "t5",
     "xlm-roberta": "xlm_roberta",
