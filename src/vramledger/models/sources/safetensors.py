@@ -299,8 +299,8 @@ def _fail(where: str, tensor: str, problem: str) -> HeaderError:
 def checkpoint_files(folder_files: list[str]) -> list[str]:
     """The safetensors files among a folder's names that make up one model when no index file says so.
 
-    vLLM 0.24 loads every *.safetensors of the folder except consolidated ones beside the others
-    (model_loader/default_loader.py, weight_utils.py); adapters and training state are no model weights.
+    `consolidated*` files beside others hold the same weights once more under Mistral's own names, and adapters and
+    training state are no model weights, so these are left out.
     """
     names = sorted(name for name in folder_files if name.endswith(".safetensors") and "/" not in name)
     names = [name for name in names if not name.startswith(("adapter_", "optimizer", "training_"))]
