@@ -101,7 +101,7 @@ def parse_count(text: str) -> int:
     unit: str = match.group(3)
     if unit in _DECIMAL:
         digits = (fraction or ".0")[1:]
-        part = int(digits) * _DECIMAL[unit] // 10 ** len(digits)
+        part: int = int(digits) * _DECIMAL[unit] // 10 ** len(digits)
         size = abs(int(whole)) * _DECIMAL[unit] + part
         return -size if whole.startswith("-") else size
     if fraction:

@@ -107,7 +107,7 @@ class Model:
                 draft += size
                 continue
             total += size
-            groups[_group(tensor)] = groups.get(_group(tensor), 0) + size
+            groups[tensor_group(tensor)] = groups.get(tensor_group(tensor), 0) + size
             if tensor.role is Role.EMBEDDING:
                 embedding += size
             if tensor.num_experts and tensor.layers and tensor.layers[0] in share:
@@ -130,7 +130,8 @@ _SHARED = {Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_GATE_UP, Role.SHARED_DO
 _RECURRENT = {Role.SSM_IN, Role.SSM_CONV, Role.SSM_OUT, Role.SSM_PARAM}
 
 
-def _group(tensor: Tensor) -> str:
+def tensor_group(tensor: Tensor) -> str:
+    """The part of the model a tensor is counted under: attention, mlp, experts, vision, draft, ..."""
     if tensor.component is not Component.DECODER:
         return tensor.component.value
     for roles, name in (

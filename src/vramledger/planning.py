@@ -1,0 +1,50 @@
+"""A question put to all floors below: this model, on this device, under this engine's flags."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+
+from vramledger.answer import Plan
+from vramledger.engines import find_engine
+from vramledger.hardware.catalogue import Device, find_device
+from vramledger.models.checkpoint import Checkpoint
+
+
+def plan(
+    model: str | PathLike[str] | Checkpoint,
+    device: str | Device,
+    *,
+    engine: str = "vllm",
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: bool = False,
+    **flags: object,
+) -> Plan:
+    """Ledgers, KV pool and verdict of one engine instance.
+
+    `model` is a folder, a file or a hub id, or what `load_model` gave; `device` a name of the catalogue or a
+    size ("custom:79.19GiB"). `engine` is a name with or without a version ("vllm==0.27.1"), and `flags` are
+    its own, spelled as Python names (`max_model_len=32768` or "32k"); None stands for a flag not given.
+
+    Raises FlagError, DeviceError, ConfigError, HeaderError, SourceError, UnknownArchitecture or
+    UnknownFormat, all of them VramledgerError.
+    """
+    rules, version = find_engine(engine)
+    target = find_device(device) if isinstance(device, str) else device
+    checkpoint = model if isinstance(model, Checkpoint) else load_model(model)
+    values = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "data_parallel_size": dp}
+    return rules.plan_with(
+        checkpoint, target, version=version, values={**values, "enable_expert_parallel": ep, **flags}
+    )
+
+
+def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoint:
+    """The model at a folder, a file (config.json, an index, *.safetensors, *.gguf) or a hub id.
+
+    Reads headers only, never weights, and none at all without `headers`. Raises SourceError, ConfigError,
+    HeaderError, UnknownArchitecture or UnknownFormat.
+    """
+    from vramledger.models.loading import load_checkpoint
+
+    return load_checkpoint(fspath(source), headers=headers)

@@ -1,0 +1,106 @@
+"""Lines of text with styles: tables, wrapping, colour. A page is lines; a line is spans of (text, style)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+NARROWEST = 60
+# Select Graphic Rendition codes (ECMA-48); a style is a name here, so that a page says what it means.
+_CODES = {
+    "": "",
+    "head": "1",
+    "dim": "2",
+    "good": "1;32",
+    "bad": "1;31",
+    "unsure": "1;33",
+    "weights": "34",
+    "adapters": "94",
+    "kv_cache": "32",
+    "activation": "33",
+    "workspace": "35",
+    "collectives": "36",
+    "graph_pool": "95",
+    "runtime_context": "31",
+    "allocator": "90",
+    "headroom": "37",
+}
+
+
+def line(text: str = "", style: str = "") -> Line:
+    """One line in one style."""
+    return ((text, style),)
+
+
+def render(lines: Iterable[Line], *, colour: bool) -> str:
+    """The page, each line without trailing blanks and with a newline."""
+    out = []
+    for spans in lines:
+        if colour:
+            out.append("".join(_coloured(text, style) for text, style in spans).rstrip())
+        else:
+            out.append("".join(text for text, _ in spans).rstrip())
+    return "\n".join(out) + "\n"
+
+
+def _coloured(text: str, style: str) -> str:
+    code = _CODES[style]
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text.strip() else text
+
+
+def wrapped(
+    text: str, width: int, *, first: str = "", rest: str | None = None, style: str = ""
+) -> list[Line]:
+    """`text` over lines of at most `width`, the first after `first`, others after `rest` (blanks as wide)."""
+    indent = " " * len(first) if rest is None else rest
+    parts = wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return [line(part, style) for part in parts or [first.rstrip()]]
+
+
+def columns(
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Iterable[int] = (),
+    widths: Sequence[int] = (),
+    styles: Sequence[str] = (),
+) -> list[Line]:
+    """Rows with columns as wide as their widest cell or `widths`, two blanks between; `right` are the numbers
+    of columns set to the right, `styles` one for each row."""
+    if not rows:
+        return []
+    count = max(len(row) for row in rows)
+    least = [*widths, *([0] * count)]
+    wide = [max(least[i], *(len(row[i]) if i < len(row) else 0 for row in rows)) for i in range(count)]
+    to_right = frozenset(right)
+    out = []
+    for number, row in enumerate(rows):
+        cells = [cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]) for i, cell in enumerate(row)]
+        out.append(line("  ".join(cells).rstrip(), styles[number] if number < len(styles) else ""))
+    return out
+
+
+def gib(size_bytes: int) -> str:
+    """GiB with two decimals and no unit; what would round to nothing as "<0.01"."""
+    value = size_bytes / 2**30
+    return f"{value:.2f}" if not 0 < abs(value) < 0.005 else "<0.01"
+
+
+def spread(low: int, high: int, shown: str, ends: tuple[str, str]) -> str:
+    """`shown`, followed by its ends where they differ."""
+    return shown if low == high else f"{shown} ({ends[0]} to {ends[1]})"
+
+
+def billions(count: int) -> str:
+    """ "8.03B", "596M"; a parameter count as the field writes it."""
+    for scale, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= scale:
+            return f"{count / scale:.2f}{unit}"
+    return str(count)
+
+
+def runs_text(runs: Iterable[tuple[int, int]]) -> str:
+    """ "0-2, 4-6, 9"."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
