@@ -33,10 +33,9 @@ def plan(
     rules, version = find_engine(engine)
     target = find_device(device) if isinstance(device, str) else device
     checkpoint = model if isinstance(model, Checkpoint) else load_model(model)
-    values = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "data_parallel_size": dp}
-    return rules.plan_with(
-        checkpoint, target, version=version, values={**values, "enable_expert_parallel": ep, **flags}
-    )
+    given = {"tp": tp, "pp": pp, "dp": dp}
+    values = {name: size for name, size in given.items() if size != 1} | ({"ep": True} if ep else {})
+    return rules.plan_with(checkpoint, target, version=version, values={**values, **flags})
 
 
 def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoint:

@@ -9,8 +9,8 @@ from vramledger.report.text import Line, columns, gib, line, wrapped
 
 
 def devices_lines(catalogue: Iterable[Device], *, width: int = 80) -> Iterator[Line]:
-    """A row for each device: total as torch reports it, spread, size on the box, evidence."""
-    rows = [("device", "GiB", "low", "high", "box GB", "architecture", "evidence")]
+    """A row for each device: total as torch reports it, spread, architecture, evidence."""
+    rows = [("device", "GiB", "low", "high", "architecture", "evidence")]
     for device in catalogue:
         exact = device.total_low_bytes == device.total_high_bytes
         rows.append(
@@ -19,12 +19,11 @@ def devices_lines(catalogue: Iterable[Device], *, width: int = 80) -> Iterator[L
                 gib(device.total_bytes),
                 "" if exact else gib(device.total_low_bytes),
                 "" if exact else gib(device.total_high_bytes),
-                "" if device.marketing_gb is None else str(device.marketing_gb),
                 device.architecture,
                 device.evidence.kind.value,
             )
         )
-    yield from columns(rows, right=(1, 2, 3, 4), styles=("head",))
+    yield from columns(rows, right=(1, 2, 3), styles=("head",))
     yield line()
     yield from wrapped(
         "GiB is what torch reports as the device's total; aliases, rates and sources are in --json. Any other "

@@ -40,10 +40,17 @@ def render(lines: Iterable[Line], *, colour: bool) -> str:
     out = []
     for spans in lines:
         if colour:
-            out.append("".join(_coloured(text, style) for text, style in spans).rstrip())
+            out.append("".join(_coloured(safe(text), style) for text, style in spans).rstrip())
         else:
-            out.append("".join(text for text, _ in spans).rstrip())
+            out.append("".join(safe(text) for text, _ in spans).rstrip())
     return "\n".join(out) + "\n"
+
+
+def safe(text: str) -> str:
+    """`text` with "?" for what a terminal would obey instead of showing (names come from files)."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _coloured(text: str, style: str) -> str:

@@ -1,0 +1,108 @@
+"""The group of commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import vramledger
+from vramledger.cli.output import write_error
+from vramledger.errors import VramledgerError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+# Short helps stand here so that the list of commands loads none of them.
+_COMMANDS = {
+    "plan": "Where every byte goes on each rank, and the KV budget the engine would print.",
+    "model": "What a model is: layers, parameters, formats, KV bytes a token.",
+    "devices": "Devices of the catalogue and their memory.",
+    "schema": "The JSON Schema of what --json writes.",
+}
+
+_EPILOG = """\b
+Examples:
+  vramledger plan ./Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32K
+  vramledger plan Qwen/Qwen3-30B-A3B --device H200-141GB --tp 2 --ep --explain
+  vramledger plan model.gguf --device custom:24GiB --json
+  vramledger model deepseek-ai/DeepSeek-V3.2
+
+\b
+Exit codes:
+  0 answered, and a plan holds    10 a plan does not hold    11 it cannot be told
+  2 wrong input    3 unknown architecture or format    4 unreadable source
+"""
+
+
+class _Commands(click.Group):
+    """Loads a command's module when it is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"vramledger.cli.{cmd_name}_command").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(
+                f"No such command {args[0]!r}; commands are {', '.join(_COMMANDS)}.", ctx=ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(vramledger.__version__, prog_name="vramledger")
+def cli() -> None:
+    """Where every byte of accelerator memory goes when a language model is served."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, print its errors, return its exit code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in args
+    try:
+        code = _run(args, as_json=as_json)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered would fail once more when the interpreter closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _run(args: list[str], *, as_json: bool) -> int:
+    try:
+        result: Any = cli.main(args, prog_name="vramledger", standalone_mode=False)
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as problem:
+        if as_json:
+            write_error("usage", problem.format_message(), {}, as_json=True)
+        else:
+            problem.show()
+        return problem.exit_code
+    except VramledgerError as problem:
+        write_error(problem.code, problem.message, problem.facts, as_json=as_json)
+        return problem.exit_code
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,99 @@
+"""Options of commands, those of an engine made from its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from vramledger.engines.option import Option, OptionKind, closest
+
+GENERAL = "Question"
+OUTPUT = "Output"
+_METAVARS = {
+    OptionKind.COUNT: "N",
+    OptionKind.COUNT_OR_AUTO: "N|auto",
+    OptionKind.SIGNED: "N",
+    OptionKind.NUMBER: "X",
+    OptionKind.COUNTS: "N,N,...",
+    OptionKind.JSON: "JSON",
+    OptionKind.TEXT: "NAME",
+}
+
+
+class GroupedOption(click.Option):
+    """An option that belongs under a heading of the help."""
+
+    def __init__(self, *args: Any, group: str = GENERAL, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """Help with a section for each group, and near names for unknown options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {GENERAL: []}
+        ends: dict[str, list[tuple[str, str]]] = {OUTPUT: []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and not isinstance(param, click.Argument):
+                group = param.group if isinstance(param, GroupedOption) else OUTPUT
+                (ends if group == OUTPUT else sections).setdefault(group, []).append(record)
+        for group, rows in (sections | ends).items():
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            names = [
+                name
+                for param in self.params
+                for name in (*param.opts, *param.secondary_opts)
+                if name[:2] == "--"
+            ]
+            known = {name[2:].replace("-", "_"): name for name in names}
+            near = [known[name] for name in closest(problem.option_name, known)]
+            raise click.NoSuchOption(problem.option_name, possibilities=near, ctx=ctx) from None
+
+
+def engine_options(table: Iterable[Option]) -> list[GroupedOption]:
+    """Click options for an engine's flags; values stay text, which the engine's own reader checks."""
+    return [_click_option(option) for option in table]
+
+
+def _click_option(option: Option) -> GroupedOption:
+    if option.kind is OptionKind.SWITCH:
+        decls = [option.name, f"{option.flag}/--no-{option.flag[2:]}", *option.aliases]
+        return GroupedOption(decls, default=None, help=option.help, group=option.group)
+    return GroupedOption(
+        [option.name, option.flag, *option.aliases],
+        default=None,
+        metavar="|".join(option.choices) if option.choices else _METAVARS[option.kind],
+        help=option.help,
+        group=option.group,
+    )
+
+
+def json_option() -> GroupedOption:
+    """`--json`."""
+    return GroupedOption(
+        ["as_json", "--json"],
+        is_flag=True,
+        help="Print the published document instead of a page.",
+        group=OUTPUT,
+    )
+
+
+def headers_option() -> GroupedOption:
+    """`--no-headers`."""
+    return GroupedOption(
+        ["headers", "--headers/--no-headers"],
+        default=True,
+        help="Read the checkpoint's headers, not only config.json.",
+        group=GENERAL,
+    )

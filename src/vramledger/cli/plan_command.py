@@ -1,0 +1,103 @@
+"""`vramledger plan`."""
+
+from __future__ import annotations
+
+import click
+
+from vramledger.cli.options import (
+    GENERAL,
+    OUTPUT,
+    GroupedCommand,
+    GroupedOption,
+    engine_options,
+    headers_option,
+    json_option,
+)
+from vramledger.engines import find_engine
+
+HOLDS, FAILS, UNTOLD = 0, 10, 11
+
+_HELP = """Where every byte of accelerator memory goes when MODEL is served, and what that leaves for KV.
+
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+
+_EPILOG = """\b
+Examples:
+  vramledger plan ./model --device H100-80GB --tp 8 --max-model-len 32K
+  vramledger plan ./model --device L40S --engine vllm==0.11.0 --kv-cache-dtype fp8 --explain
+  vramledger plan org/name --device custom:79.19GiB --json
+  vramledger plan ./model --device B200 --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'
+
+\b
+Exit codes: 0 holds, 10 does not hold, 11 cannot be told (0 for all three with --exit-zero);
+2 wrong input, 3 unknown architecture or format, 4 unreadable source.
+"""
+
+
+def run_plan(
+    model: str,
+    *,
+    device: str,
+    engine: str,
+    headers: bool,
+    as_json: bool,
+    explain: bool,
+    exit_zero: bool,
+    **flags: object,
+) -> int:
+    """Plan, print, and turn the verdict into an exit code."""
+    from vramledger.cli.loading import load
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.hardware.catalogue import find_device
+    from vramledger.planning import plan
+
+    target = find_device(device)
+    find_engine(engine)
+    checkpoint = load(model, headers=headers)
+    answer = plan(checkpoint, target, engine=engine, **flags)  # type: ignore[arg-type]
+    if as_json:
+        from vramledger.report.document import plan_document
+
+        write_document(plan_document(answer))
+    else:
+        from vramledger.report.plan_text import plan_lines
+
+        counts = checkpoint.model.parameter_counts()
+        write_page(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
+    if exit_zero:
+        return HOLDS
+    return {True: HOLDS, False: FAILS, None: UNTOLD}[answer.verdict.holds]
+
+
+command = GroupedCommand(
+    "plan",
+    callback=run_plan,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["model"], metavar="MODEL"),
+        GroupedOption(
+            ["device", "--device", "-d"],
+            required=True,
+            metavar="NAME|custom:SIZE",
+            help="Device of the catalogue, or a size such as custom:79.19GiB.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["engine", "--engine"],
+            default="vllm",
+            metavar="NAME[==VERSION]",
+            help="Engine; its newest version unless one is named.",
+            group=GENERAL,
+        ),
+        headers_option(),
+        *engine_options(find_engine("vllm")[0].OPTIONS),
+        GroupedOption(
+            ["explain", "--explain"], is_flag=True, help="Formula and source under each entry.", group=OUTPUT
+        ),
+        json_option(),
+        GroupedOption(
+            ["exit_zero", "--exit-zero"], is_flag=True, help="Exit with 0 whatever the verdict.", group=OUTPUT
+        ),
+    ],
+)

@@ -1,0 +1,24 @@
+"""`vramledger schema`."""
+
+from __future__ import annotations
+
+import click
+
+from vramledger.cli.options import GroupedCommand
+from vramledger.report.schema import schema_names
+
+
+def run_schema(document: str) -> int:
+    """Print one schema."""
+    from vramledger.report.schema import schema_text
+
+    click.echo(schema_text(document), nl=False)
+    return 0
+
+
+command = GroupedCommand(
+    "schema",
+    callback=run_schema,
+    help="The JSON Schema of what --json writes: plan (default), model or devices.",
+    params=[click.Argument(["document"], type=click.Choice(schema_names()), default="plan")],
+)
