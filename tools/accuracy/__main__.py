@@ -37,7 +37,11 @@ def main() -> int:
     refused: list[tuple[str, str]] = []
     for row in rows:
         try:
-            found = compare(prepare(row, models, history))
+            case = prepare(row, models, history)
+            if case.contradiction:
+                refused.append((row["id"], f"the log contradicts itself: {case.contradiction}"))
+                continue
+            found = compare(case)
         except KeyError as error:
             refused.append((row["id"], f"no config: {error.args[0]}"))
             continue

@@ -41,6 +41,7 @@ class Case:
     flags: VllmFlags
     weights_known: bool
     gaps: tuple[str, ...]
+    contradiction: str
 
     @property
     def reported(self) -> Mapping[str, Any]:
@@ -168,9 +169,12 @@ def prepare(row: Mapping[str, Any], models: ModelSet, history: list[tuple[str, V
         version=version,
         version_note=note,
         parallel=_parallel(row),
-        flags=_flags(row),
-        gaps=conversion_gaps(row, checkpoint),
-        weights_known=_weights_known(row, checkpoint, reconstructed=models.is_reconstructed(row["config_dir"])),
+        flags=_flags(row, version),
+        contradiction=contradiction(row, checkpoint, case_device(row), version),
+        gaps=conversion_gaps(row, checkpoint, reconstructed=models.is_reconstructed(row["config_dir"])),
+        weights_known=_weights_known(
+            row, checkpoint, reconstructed=models.is_reconstructed(row["config_dir"])
+        ),
     )
 
 
@@ -182,7 +186,7 @@ def case_device(row: Mapping[str, Any]) -> Device | None:
     try:
         device = find_device(re.sub(r"\(.*\)", "", gpu["name"]).strip())
     except DeviceError:
-        device = _class_of(gpu["name"])
+        device = _class_of(gpu["name"], flags.get("max_num_batched_tokens"))
     usable, util = said.get("usable_gib"), flags.get("gpu_memory_utilization")
     if total is None and usable is not None and util is not None:
         total = usable / util
@@ -204,7 +208,7 @@ def case_device(row: Mapping[str, Any]) -> Device | None:
     return device
 
 
-def _class_of(name: str) -> Device | None:
+def _class_of(name: str, batch: int | None) -> Device | None:
     """The middle of all catalogue cards sold with that many GB, None where the name gives no size."""
     match = re.search(r"(\d+) GB (?:class|card)", name)
     if match is None:
@@ -213,6 +217,10 @@ def _class_of(name: str) -> Device | None:
     alike = [device for device in devices() if device.marketing_gb == size and device.vendor == "nvidia"]
     if not alike:
         return find_device(f"{size}GiB")
+    if size >= 70 and batch != 2048:
+        return None  # an A100 and an H100 of one size run with different default batches
+    if size >= 70:
+        alike = [device for device in alike if "a100" in device.name.lower()]
     ordered = sorted(alike, key=lambda device: device.total_bytes)
     middle = ordered[len(ordered) // 2]
     return replace(
@@ -243,11 +251,12 @@ _SAME = (
 )  # fmt: skip
 
 
-def _flags(row: Mapping[str, Any]) -> VllmFlags:
+def _flags(row: Mapping[str, Any], version: VllmVersion) -> VllmFlags:
     said, stated = row["reported"], row["flags"]
     values: dict[str, Any] = {name: stated[name] for name in _SAME if stated.get(name) is not None}
     values["enforce_eager"] = bool(stated.get("enforce_eager"))
-    if "gpu_blocks" in said and "cpu_blocks" in said:
+    # Both lines are V0's: its block counts, and before 0.9 its profile in one sentence.
+    if ("gpu_blocks" in said and "cpu_blocks" in said) or ("activation_peak_gib" in said and not version.since(9)):
         values["use_v1"] = False
     if stated.get("enable_chunked_prefill") is not None and "max_num_batched_tokens" not in stated:
         values["enable_chunked_prefill"] = stated["enable_chunked_prefill"]
@@ -283,17 +292,32 @@ def _weights_known(row: Mapping[str, Any], checkpoint: Checkpoint, *, reconstruc
     A draft model that the log only names is loaded too, and unknown.
     """
     stated = row["quantization"]
+    method = checkpoint.quantization.partition(":")[0]
     speculation = _speculation(row["flags"].get("speculative"))
-    if speculation is not None and speculation.method != "mtp" and "weights_gib_by_rank" not in row["reported"]:
+    if speculation is not None and speculation.method != "mtp":
         return False
     plain = checkpoint.quantization == checkpoint.model.dtype.value
     if stated == "none":
         return plain
     online = row["flags"].get("quantization") in RUNTIME_QUANTIZATION
-    return online if plain else not reconstructed
+    if plain:
+        return online
+    if not any(name in stated for name in _METHOD_NAMES.get(method, (method,))):
+        return False
+    return method in ("awq", "gptq") or not reconstructed
 
 
-def conversion_gaps(row: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[str, ...]:
+# What a case may call the method that a config calls by the key.
+_METHOD_NAMES = {
+    "modelopt": ("modelopt", "nvfp4"),
+    "fbgemm_fp8": ("fp8",),
+    "auto-round": ("autoround",),
+}
+
+
+def conversion_gaps(
+    row: Mapping[str, Any], checkpoint: Checkpoint, *, reconstructed: bool
+) -> tuple[str, ...]:
     """Why KV bytes and tokens of a log need not agree: figures of different ranks, or a setting that the
     conversion depends on and nobody stated."""
     flags, said = row["flags"], row["reported"]
@@ -312,6 +336,8 @@ def conversion_gaps(row: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[str
         gaps.append("max_model_len not stated")
     if windowed and "max_num_batched_tokens" not in flags and "max_concurrency" in said:
         gaps.append("max_num_batched_tokens of a windowed model not stated")
+    if reconstructed and row["quantization"] != "none" and "kv_cache_dtype" not in flags:
+        gaps.append("reconstructed quantisation: a KV cache type it may declare is not known")
     notes = row.get("notes", "")
     if "fork" in notes or "patched" in notes:
         gaps.append("a patched build")
@@ -327,3 +353,26 @@ def _bytes_per_token_differ(row: Mapping[str, Any]) -> bool:
     if ratio is not None:
         return bool(abs(ratio - 1) > 0.003)
     return "tokens_over_concurrency_x_len" in check and "kv_bytes_per_token_reported" in check
+
+
+def contradiction(
+    row: Mapping[str, Any], checkpoint: Checkpoint, device: Device | None, version: VllmVersion
+) -> str:
+    """What makes a log impossible by itself: less weights than its unquantised model has, or more memory than
+    its device; empty where nothing does."""
+    said, flags = row["reported"], row["flags"]
+    weights = said.get("weights_gib")
+    ranks = max(row["gpu"].get("count", 1), 1)
+    if weights and row["quantization"] == "none" and flags.get("dtype", "") != "float32":
+        least = 2 * checkpoint.model.parameter_counts().total / ranks / GIB
+        if weights < 0.8 * least:
+            return f"{weights} GiB is less than 2 bytes for each of the model's parameters ({least:.2f} GiB)"
+    if device is None:
+        return ""
+    util = flags.get("gpu_memory_utilization", 0.92 if version.since(20) else 0.9)
+    room = device.total_high_bytes / GIB * util
+    implied = row.get("check", {}).get("kv_cache_gib_implied", 0.0)
+    held = (weights or 0.0) + said.get("kv_cache_gib", implied)
+    if held > room:
+        return f"weights and KV cache ({held:.2f} GiB) exceed what {device.name} gives at {util} ({room:.2f} GiB)"
+    return ""

@@ -33,9 +33,11 @@ WEIGHTS = "weights GiB"
 KV_GIB = "KV GiB"
 TOKENS_GIVEN = "tokens from the stated KV GiB, log complete"
 TOKENS_OPEN = "tokens from the stated KV GiB, log with gaps"
-TOKENS = "tokens or blocks from scratch"
+TOKENS = "tokens from scratch, 0.6.6 and newer"
+TOKENS_OLD = "tokens from scratch, before 0.6.6"
 CONCURRENCY = "max concurrency"
-FIELDS = (WEIGHTS, KV_GIB, TOKENS_GIVEN, TOKENS_OPEN, TOKENS, CONCURRENCY)
+RULES_READ_SINCE = (6, 6)  # the oldest release whose source the rules were read from
+FIELDS = (WEIGHTS, KV_GIB, TOKENS_GIVEN, TOKENS_OPEN, TOKENS, TOKENS_OLD, CONCURRENCY)
 
 
 def compare(case: Case) -> list[Comparison]:
@@ -60,7 +62,8 @@ def compare(case: Case) -> list[Comparison]:
         use_blocks = "kv_tokens" not in said
         figures = pool.num_blocks if use_blocks else pool.tokens
         printed = said["gpu_blocks"] if use_blocks else said["kv_tokens"]
-        out.append(_scored(case, TOKENS, printed, figures.expected, figures.low, figures.high, 0.5))
+        field = TOKENS if case.version.since(*RULES_READ_SINCE) else TOKENS_OLD
+        out.append(_scored(case, field, printed, figures.expected, figures.low, figures.high, 0.5))
     if "max_concurrency" in said:
         rate = pool.max_concurrency
         out.append(

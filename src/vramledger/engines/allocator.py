@@ -9,6 +9,7 @@ segments of the request rounded to 2 MiB. A free block is split only where more 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from functools import lru_cache
 
 from vramledger.units import MIB, round_up
@@ -21,9 +22,23 @@ MIN_LARGE = 10 * MIB
 ROUND_LARGE = 2 * MIB
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slack:
+    """Bytes beyond what was asked for: `stranded_bytes` counts as allocated, `idle_bytes` is reserved and free."""
+
+    stranded_bytes: int
+    idle_bytes: int
+
+    def __add__(self, other: Slack) -> Slack:
+        return Slack(
+            stranded_bytes=self.stranded_bytes + other.stranded_bytes,
+            idle_bytes=self.idle_bytes + other.idle_bytes,
+        )
+
+
 @lru_cache(maxsize=4096)
-def stranded_bytes(sizes: tuple[int, ...], repeats: int, max_split_bytes: int = 0) -> int:
-    """Bytes allocated beyond the `sizes`, allocated in order and the whole sequence `repeats` times.
+def allocation_slack(sizes: tuple[int, ...], repeats: int, max_split_bytes: int = 0) -> Slack:
+    """What allocating `sizes` in order, the whole sequence `repeats` times, takes beyond their sum.
 
     `max_split_bytes` is the allocator's `max_split_size_mb` in bytes (0: none): blocks of that size or more
     are never split, so a segment's whole rest stays with its tensor.
@@ -48,7 +63,7 @@ def stranded_bytes(sizes: tuple[int, ...], repeats: int, max_split_bytes: int = 
                 insort(pool, rest)
                 rest = 0
             stranded += wanted + rest - size
-    return stranded
+    return Slack(stranded_bytes=stranded, idle_bytes=sum(small) + sum(large))
 
 
 def _segment_bytes(wanted: int) -> int:

@@ -27,6 +27,8 @@ class Tower:
 
     `max_item_tokens` is what one largest item gives the language model after merging, `patches_per_token`
     how many encoder positions make one such token (0 in either: not known from the config).
+    `input_elements_per_patch` are the pixel or feature values of one position (3 x 14 x 14 for the common
+    patch), `kept_hidden_states` the intermediate states that are kept for the output beside the last.
     """
 
     modality: str
@@ -36,6 +38,8 @@ class Tower:
     num_heads: int
     max_item_tokens: int = 0
     patches_per_token: int = 0
+    input_elements_per_patch: int = 588
+    kept_hidden_states: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

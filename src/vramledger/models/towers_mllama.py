@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.model import Tower
@@ -59,7 +61,8 @@ def mllama_vision(place: Place, config: Config) -> tuple[Tower, int, int]:
                 block.tensor(gate, Role.OTHER, whole(1))
     out = config.integer("vision_output_dim", default=7680)
     total = vit.with_layers(vit.layers + layers_global)
-    return total.tower("image", max_item_tokens=tiles * tokens, patches_per_token=1), tiles * tokens, out
+    tower = total.tower("image", max_item_tokens=tiles * tokens, patches_per_token=1)
+    return replace(tower, kept_hidden_states=out // vit.width - 1), tiles * tokens, out
 
 
 def _tile_table(place: Place, name: str, ratios: int, size: int) -> None:

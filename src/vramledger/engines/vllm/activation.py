@@ -13,6 +13,7 @@ from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, padded_vocab
 from vramledger.models.mixers import (
     CompressedAttention,
+    CrossAttention,
     DenseMlp,
     FullAttention,
     GatedDeltaNet,
@@ -163,17 +164,26 @@ def sampler_peak(model: Model, settings: Settings) -> tuple[int, str]:
     """Bytes of the sampler's dummy run and their formula; none for pooling models."""
     if model.is_pooling:
         return 0, "no sampler: pooling model"
-    rows = settings.max_rows
+    rows = sampled_rows(model, settings)
     vocab = padded_vocab(model.vocab_size) if settings.plan.tp > 1 else model.vocab_size
     size = sampler_bytes_per_logit(settings)
     return size * rows * vocab, f"{size} B x R {rows} x V {vocab}"
 
 
+def sampled_rows(model: Model, settings: Settings) -> int:
+    """Rows of the sampler's dummy run: R, in V0 no more than largest items fit the batch (multimodal models)."""
+    largest = max((tower.max_item_tokens for tower in model.towers), default=0)
+    if settings.v1 or not largest or is_encoder_decoder(model) or settings.flags.language_model_only:
+        return settings.max_rows
+    return max(1, min(settings.max_rows, settings.max_tokens // largest))
+
+
 def encoder_peak(model: Model, settings: Settings) -> tuple[int, int]:
     """Bytes of the largest batch of items through the widest tower, and of its output kept for the forward.
 
-    Items fill max(T, largest item) tokens, at most max_num_seqs of them; a tower's layer holds three hidden
-    states, the MLP's inner width twice and attention's projections.
+    Items fill max(T, largest item) tokens, at most max_num_seqs of them (V0 gives an encoder-decoder one for
+    every sequence). A tower's layer holds its input values, three hidden states (one more for an all-reduce
+    out of place) and the wider of the MLP's inner width twice and attention's projections.
     """
     peak = cache = 0
     element = settings.dtype.bits // 8
@@ -182,6 +192,8 @@ def encoder_peak(model: Model, settings: Settings) -> tuple[int, int]:
             continue
         budget = max(settings.max_tokens, tower.max_item_tokens)
         items = max(1, min(budget // tower.max_item_tokens, settings.max_num_seqs))
+        if not settings.v1 and is_encoder_decoder(model):
+            items = settings.max_num_seqs
         tokens = items * tower.max_item_tokens
         patches = tokens * max(tower.patches_per_token, 1)
         peak = max(peak, element * patches * _tower_width(tower, settings))
@@ -191,6 +203,14 @@ def encoder_peak(model: Model, settings: Settings) -> tuple[int, int]:
 
 def _tower_width(tower: Tower, settings: Settings) -> int:
     tp = settings.plan.tp if settings.flags.mm_encoder_tp_mode == "weights" else 1
-    splits = tower.num_heads % tp == 0
-    ways = tp if splits else 1
-    return 3 * tower.hidden_size + max(2 * tower.intermediate_size, 4 * tower.hidden_size) // ways
+    ways = tp if tower.num_heads % tp == 0 else 1
+    states = 3 + tower.kept_hidden_states + (1 if ways > 1 else 0)
+    inner = max(2 * tower.intermediate_size, 4 * tower.hidden_size) // ways
+    return tower.input_elements_per_patch + states * tower.hidden_size + inner
+
+
+def is_encoder_decoder(model: Model) -> bool:
+    """Whether decoder layers attend to an encoder's output through a cache of their own."""
+    return bool(model.encoder_layers) or any(
+        isinstance(mixer, CrossAttention) for layer in model.layers for mixer in layer.token_mixers
+    )

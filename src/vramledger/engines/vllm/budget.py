@@ -14,6 +14,8 @@ from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted,
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
 from vramledger.engines.vllm.runtime import (
     Observed,
+    cached_by_profile,
+    charges_reserved,
     collectives,
     context,
     counts_context_in_budget,
@@ -32,10 +34,10 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ZERO, ByteRange
 from vramledger.models.checkpoint import Checkpoint
 
-# How far the derived activation model may be off: observed 0.96 to 1.09 of the formula over 9 logs that
-# print the peak, encoders apart.
-ACTIVATION_LOW_PERCENT = 94
-ACTIVATION_HIGH_PERCENT = 112
+# How far the derived activation model may be off: logs that print the peak are within 0.96 to 1.09 of it,
+# encoders apart.
+ACTIVATION_LOW_PERCENT = 92
+ACTIVATION_HIGH_PERCENT = 115
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,9 @@ class RankTerms:
     context: Observed
     collectives: Observed | None
     kernels: Observed
+    cached: Observed | None
+    idle: ByteRange
+    idle_charged: bool
     graphs: ByteRange
     graph_count: int
     graphs_charged: bool
@@ -91,7 +96,13 @@ def rank_terms(
     moe_bytes = moe.buffer_bytes if moe else 0
     transient_moe = 0 if moe is None or moe.persistent else moe_bytes
     persistent_moe = moe_bytes if moe is not None and moe.persistent else 0
-    forward = activation.forward_bytes + (moe.routing_bytes if moe else 0) + transient_moe + mla
+    forward = (
+        activation.forward_bytes
+        + weights.dequantised_bytes
+        + (moe.routing_bytes if moe else 0)
+        + transient_moe
+        + mla
+    )
     sampling = activation.hidden_bytes + activation.sampler_bytes
     expected = max(activation.encoder_bytes, activation.encoder_cache_bytes + max(forward, sampling))
     spread = ByteRange(
@@ -99,9 +110,16 @@ def rank_terms(
     )
     lasting = ByteRange.exact(weights.total_bytes + (lora.total if lora else 0) + persistent_moe + matmul)
     buffers_charged = settings.version.since(27)
+    idle = ByteRange(0, weights.slack.idle_bytes, weights.slack.idle_bytes)
+    idle_charged = charges_reserved(settings)
+    if idle_charged:
+        lasting = lasting + idle
     if buffers_charged:
         lasting = lasting + ByteRange.exact(buffers)
+    cached = cached_by_profile(settings, expected)
     taken = lasting + spread + kernels.bytes + (graphs if charged else ZERO)
+    if cached is not None:
+        taken = taken + cached.bytes
     outside_context, outside_collectives = context(device), collectives(settings, device)
     if counts_context_in_budget(settings):
         taken = taken + outside_context.bytes
@@ -122,6 +140,9 @@ def rank_terms(
         context=outside_context,
         collectives=outside_collectives,
         kernels=kernels,
+        cached=cached,
+        idle=idle,
+        idle_charged=idle_charged,
         graphs=graphs,
         graph_count=graphs_plan.count,
         graphs_charged=charged,

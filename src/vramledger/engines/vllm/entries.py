@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramledger.engines.vllm.budget import RankTerms
+from vramledger.engines.vllm.budget import ACTIVATION_HIGH_PERCENT, ACTIVATION_LOW_PERCENT, RankTerms
 from vramledger.engines.vllm.buffers import block_table_bytes
 from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
 from vramledger.engines.vllm.kv_groups import Layout
@@ -99,8 +99,15 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     out.append(
         _entry(
-            Owner.ALLOCATOR, "stranded beside weights", ALL_PHASES, weights.stranded_bytes,
+            Owner.ALLOCATOR, "stranded beside weights", ALL_PHASES, weights.slack.stranded_bytes,
             calculated("torch c10 CUDACachingAllocator.cpp", "rests of at most 1 MiB stay with their tensor"),
+        )
+    )  # fmt: skip
+    out.append(
+        _entry(
+            Owner.ALLOCATOR, "idle between weights", ALL_PHASES, terms.idle,
+            calculated("torch c10 CUDACachingAllocator.cpp", "free rests of the weights' segments, reusable by small tensors"),
+            inside=terms.idle_charged,
         )
     )  # fmt: skip
     out.append(
@@ -138,8 +145,10 @@ def _activation_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     }[activation.binding]
     decode_forward = activation.forward_bytes * settings.max_rows // max(settings.max_tokens, 1)
     decode = max(decode_forward, activation.sampler_bytes)
-    spread = ByteRange(decode * 94 // 100, decode, decode * 112 // 100)
-    source = f"{RULES} profile_run; a model of its peak, within 0.94 to 1.12 of 9 logs that print it"
+    spread = ByteRange(
+        decode * ACTIVATION_LOW_PERCENT // 100, decode, decode * ACTIVATION_HIGH_PERCENT // 100
+    )
+    source = f"{RULES} profile_run; a model of its peak, within 0.92 to 1.15 of the logs that print it"
     return [
         _entry(
             Owner.ACTIVATION, f"activation peak ({activation.binding})", PREFILL, terms.activation_range,
@@ -199,6 +208,13 @@ def _outside_entries(settings: Settings, device: Device, terms: RankTerms, layou
             calculated(f"{RULES} v1/worker/block_table.py", f"{len(layout.groups)} group(s)"), inside=False,
         ),
     ]  # fmt: skip
+    if terms.cached is not None:
+        out.append(
+            _entry(
+                Owner.ALLOCATOR, "blocks cached by the profile run", AFTER_LOAD, terms.cached.bytes,
+                reported(terms.cached.source),
+            )
+        )  # fmt: skip
     if terms.collectives is not None:
         out.append(
             _entry(

@@ -24,6 +24,7 @@ from vramledger.models.mixers import (
     GatedDeltaNet,
     KimiDeltaAttention,
     LatentAttention,
+    Layer,
     LinearAttention,
     Mamba1,
     Mamba2,
@@ -160,6 +161,8 @@ def layer_specs(
     """Specs of every decoder layer (and draft layer when speculation loads it), recurrent pages aligned."""
     block = primary_block_size(model, settings, device)
     layers = list(model.layers)
+    if not settings.v1 and model.encoder_layers:
+        layers = _v0_encoder_decoder(layers, len(model.encoder_layers))
     if settings.flags.speculative and settings.flags.speculative.method == "mtp":
         layers += list(model.draft_layers)
     pairs = [(layer.index, mixer) for layer in layers for mixer in layer.token_mixers]
@@ -179,6 +182,13 @@ def layer_specs(
                 for spec in _attention_specs(mixer, block, settings, kv_format)
             ]
     return _pad_recurrent(specs)
+
+
+def _v0_encoder_decoder(layers: list[Layer], count: int) -> list[Layer]:
+    """V0 sizes the pool by the config's num_hidden_layers, which for encoder-decoders is the encoder's, and
+    counts each layer's self-attention once (worker/cache_engine.py)."""
+    first = replace(layers[0], token_mixers=layers[0].token_mixers[:1])
+    return [replace(first, index=index) for index in range(count)]
 
 
 def _keeps_kv(mixer: TokenMixer) -> bool:

@@ -94,9 +94,6 @@ def resolve(
     )
 
 
-
-
-
 def _context_len(model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]) -> tuple[int, bool]:
     limit = model.max_position_embeddings
     asked = flags.max_model_len

@@ -18,7 +18,7 @@ from vramledger.models.tensors import AxisKind, Component, Part, Role, Stage, Te
 from vramledger.units import round_up
 
 VOCAB_PADDING = 64
-MAX_DRAFT_LAYERS = 1024
+MAX_EXTRA_LAYERS = 1024
 TOWERS = (Component.VISION, Component.AUDIO, Component.PROJECTOR)
 
 
@@ -36,7 +36,7 @@ class RankKind:
     @property
     def kv_layers(self) -> range:
         """Layer indices whose KV a rank keeps: its own, and a draft's layers after the last."""
-        return range(self.layers.start, self.layers.stop + MAX_DRAFT_LAYERS) if self.is_last else self.layers
+        return range(self.layers.start, self.layers.stop + MAX_EXTRA_LAYERS) if self.is_last else self.layers
 
 
 def pipeline_layers(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from vramledger.engines.allocator import stranded_bytes
+from vramledger.engines.allocator import Slack, allocation_slack
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_table_bytes
 from vramledger.engines.vllm.settings import Settings
@@ -79,22 +79,23 @@ class GroupBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWeights:
-    """Device bytes of one rank. `stranded_bytes` is what the allocator leaves with tensors beyond their size,
-    `load_peak_extra_bytes` what the largest module's repacking holds twice; `expert_format` names the
-    experts' storage for the choice of kernels."""
+    """Device bytes of one rank. `slack` is what the allocator takes beside the tensors, `load_peak_extra_bytes`
+    what the largest module's repacking holds twice, `dequantised_bytes` the largest matrix that a forward
+    unpacks whole (bitsandbytes); `expert_format` names the experts' storage for the choice of kernels."""
 
     groups: dict[str, GroupBytes]
     absorbed_bytes: int
     rope_bytes: int
-    stranded_bytes: int
+    slack: Slack
     load_peak_extra_bytes: int
+    dequantised_bytes: int
     expert_format: str
 
     @property
     def total_bytes(self) -> int:
         """What "Model loading took" counts (without adapters): allocated bytes after load."""
         held = sum(group.total for group in self.groups.values())
-        return held + self.absorbed_bytes + self.rope_bytes + self.stranded_bytes
+        return held + self.absorbed_bytes + self.rope_bytes + self.slack.stranded_bytes
 
 
 @dataclass(slots=True)
@@ -141,31 +142,39 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
                 laid=_plain(tensor, settings, kind, device, experts_as),
             )
     groups: dict[str, GroupBytes] = {}
-    largest = 0
+    largest = unpacked = 0
     for matrix in matrices.values():
         if matrix.laid is None:
             matrix.laid = _lay_out(matrix, settings, device)
             if not isinstance(matrix.format, Dense):
                 largest = max(largest, matrix.laid.total)
+            if isinstance(matrix.format, Bnb4 | Bnb8):
+                unpacked = max(unpacked, settings.dtype.bytes_for(sum(matrix.rows) * matrix.columns))
         _add(groups, matrix.group, matrix.laid, matrix.repeat)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
         groups=groups,
         absorbed_bytes=absorbed,
         rope_bytes=rope_table_bytes(model, settings.dtype),
-        stranded_bytes=_stranded(matrices.values(), limit) if device.vendor != "cpu" else 0,
+        slack=NO_SLACK if device.vendor == "cpu" else _slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
+        dequantised_bytes=unpacked,
         expert_format=_format_name(experts_as),
     )
 
 
-def _stranded(matrices: Iterable[_Matrix], max_split_bytes: int) -> int:
-    """What the allocator strands, by runs of layers that hold the same tensors."""
+NO_SLACK = Slack(stranded_bytes=0, idle_bytes=0)
+
+
+def _slack(matrices: Iterable[_Matrix], max_split_bytes: int) -> Slack:
+    """The allocator's slack, by runs of layers that hold the same tensors."""
     runs: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for matrix in matrices:
-        assert matrix.laid is not None
         runs.setdefault((matrix.layers, matrix.repeat), []).extend(_allocations(matrix))
-    return sum(stranded_bytes(tuple(sizes), repeat, max_split_bytes) for (_, repeat), sizes in runs.items())
+    total = NO_SLACK
+    for (_, repeat), sizes in runs.items():
+        total = total + allocation_slack(tuple(sizes), repeat, max_split_bytes)
+    return total
 
 
 def _allocations(matrix: _Matrix) -> list[int]:

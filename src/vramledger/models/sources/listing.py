@@ -7,11 +7,13 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramledger.errors import SourceError
 from vramledger.models.sources.bounded_file import shown
-from vramledger.models.sources.header_table import HeaderTable
-from vramledger.models.sources.safetensors import read_table
+
+if TYPE_CHECKING:
+    from vramledger.models.sources.header_table import HeaderTable
 
 MAX_FILES = 20_000
 
@@ -61,8 +63,14 @@ def folder_listing(folder: Path, *, model_id: str | None = None, notes: tuple[st
         where=shown(folder),
         sizes=sizes,
         fetch=folder.joinpath,
-        read_headers=lambda names: read_table([folder / name for name in names]),
+        read_headers=lambda names: _read_headers(folder, names),
         size_source="sizes of the files in the folder",
         is_local=True,
         notes=notes,
     )
+
+
+def _read_headers(folder: Path, names: list[str]) -> HeaderTable:
+    from vramledger.models.sources.safetensors import read_table
+
+    return read_table([folder / name for name in names])

@@ -6,19 +6,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramledger.errors import SourceError, VramledgerError
 from vramledger.evidence import Evidence, reported
 from vramledger.models.config import Config
 from vramledger.models.sources.bounded_file import quote, shown
-from vramledger.models.sources.gguf import GgufInfo, gguf_parts, read_gguf
-from vramledger.models.sources.gguf_config import config_from_gguf
-from vramledger.models.sources.header_table import HeaderTable
-from vramledger.models.sources.index_file import PYTORCH_INDEX, SAFETENSORS_INDEX, IndexInfo, read_index
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
-from vramledger.models.sources.safetensors import checkpoint_files
+
+if TYPE_CHECKING:
+    from vramledger.models.sources.gguf import GgufInfo
+    from vramledger.models.sources.header_table import HeaderTable
+    from vramledger.models.sources.index_file import IndexInfo
+
+# Readers of weight files are imported by the functions that meet such files: most questions are about a
+# config.json alone, and the readers take a third of the time that the answer takes.
 
 CONFIG = "config.json"
 QUANT_CONFIGS = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
@@ -202,8 +205,12 @@ def _side_configs(listing: Listing, notes: list[str]) -> dict[str, Mapping[str, 
 
 def _read_index(listing: Listing, only: str | None) -> IndexInfo | None:
     """The index beside the weights: that of safetensors first, as engines do."""
+    if not any(name.endswith(".index.json") for name in listing.sizes):
+        return None
+    from vramledger.models.sources.index_file import PYTORCH_INDEX, SAFETENSORS_INDEX, read_index
+
     for name in (SAFETENSORS_INDEX, PYTORCH_INDEX):
-        if name == PYTORCH_INDEX and checkpoint_files(list(listing.sizes)):
+        if name == PYTORCH_INDEX and _safetensors_files(listing):
             return None
         if name in listing.sizes:
             index = read_index(listing.fetch(name))
@@ -217,10 +224,17 @@ def _weight_files(listing: Listing, index: IndexInfo | None, only: str | None) -
         return list(index.shards)
     if only is not None:
         return [only]
-    safetensors = checkpoint_files(list(listing.sizes))
-    return safetensors or sorted(
+    return _safetensors_files(listing) or sorted(
         name for name in listing.sizes if name.startswith("pytorch_model") and name.endswith(".bin")
     )
+
+
+def _safetensors_files(listing: Listing) -> list[str]:
+    if not any(name.endswith(".safetensors") for name in listing.sizes):
+        return []
+    from vramledger.models.sources.safetensors import checkpoint_files
+
+    return checkpoint_files(list(listing.sizes))
 
 
 def _disk_bytes(sizes: Mapping[str, int | None], weights: list[str]) -> int | None:
@@ -232,6 +246,8 @@ def _without_config(listing: Listing, only: str | None) -> Source:
     """A folder of one GGUF model needs no config.json; anything else does."""
     if only is None:
         # A projector for images lies beside its model under this name.
+        from vramledger.models.sources.gguf import gguf_parts
+
         ggufs = [name for name in listing.sizes if name.endswith(".gguf") and not name.startswith("mmproj")]
         models = sorted({gguf_parts(name)[0] for name in ggufs})
         if len(models) == 1 and listing.is_local:
@@ -246,6 +262,9 @@ def _without_config(listing: Listing, only: str | None) -> Source:
 
 
 def _from_gguf(path: Path) -> Source:
+    from vramledger.models.sources.gguf import read_gguf
+    from vramledger.models.sources.gguf_config import config_from_gguf
+
     info = read_gguf(path)
     config, notes = config_from_gguf(info)
     return Source(
