@@ -18,6 +18,7 @@ from pathlib import Path
 from tools.accuracy.cases import ModelSet, newest_by_date, prepare, read_cases
 from tools.accuracy.fields import FIELDS, Comparison, compare
 from tools.accuracy.tables import markdown, summary_rows, text
+
 from vramledger.errors import VramledgerError
 
 HERE = Path(__file__).resolve().parents[2]

@@ -17,8 +17,8 @@ from vramledger.evidence import reported
 from vramledger.hardware.catalogue import Device, devices, find_device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
-from vramledger.models.sources.load import Source
 from vramledger.models.mixers import RECURRENT, CompressedAttention, SlidingWindowAttention
+from vramledger.models.sources.load import Source
 from vramledger.units import GIB
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -256,7 +256,9 @@ def _flags(row: Mapping[str, Any], version: VllmVersion) -> VllmFlags:
     values: dict[str, Any] = {name: stated[name] for name in _SAME if stated.get(name) is not None}
     values["enforce_eager"] = bool(stated.get("enforce_eager"))
     # Both lines are V0's: its block counts, and before 0.9 its profile in one sentence.
-    if ("gpu_blocks" in said and "cpu_blocks" in said) or ("activation_peak_gib" in said and not version.since(9)):
+    if ("gpu_blocks" in said and "cpu_blocks" in said) or (
+        "activation_peak_gib" in said and not version.since(9)
+    ):
         values["use_v1"] = False
     if stated.get("enable_chunked_prefill") is not None and "max_num_batched_tokens" not in stated:
         values["enable_chunked_prefill"] = stated["enable_chunked_prefill"]

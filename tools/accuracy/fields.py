@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tools.accuracy.cases import Case
+
 from vramledger.answer import Plan
 from vramledger.engines.vllm.planner import plan
 from vramledger.hardware.catalogue import Device, find_device

@@ -11,6 +11,7 @@ from math import ceil
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
 from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted, graph_bytes
+from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
 from vramledger.engines.vllm.runtime import (
     Observed,
@@ -42,9 +43,11 @@ ACTIVATION_HIGH_PERCENT = 115
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTerms:
-    """Every term of one kind of rank, before they become ledger entries."""
+    """Every term of one kind of rank, before they become ledger entries. `bytes_per_block` is one pool block
+    on this rank."""
 
     kind: RankKind
+    bytes_per_block: int
     weights: RankWeights
     lora: LoraBytes | None
     activation: ActivationPeak
@@ -78,7 +81,7 @@ def requested_bytes(total_bytes: int, settings: Settings) -> int:
 
 
 def rank_terms(
-    checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind, block_size: int
+    checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind, layout: Layout
 ) -> RankTerms:
     """All terms of one kind of rank and what they leave."""
     model = checkpoint.model
@@ -86,7 +89,7 @@ def rank_terms(
     lora = lora_bytes(model, kind, settings) if settings.flags.enable_lora else None
     activation = activation_peak(model, settings, kind)
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
-    mla = mla_prefill_bytes(model, settings, block_size)
+    mla = mla_prefill_bytes(model, settings, layout.block_size or 1)
     matmul = 0 if settings.version.since(33) else matmul_workspace_bytes(device)
     buffers, formula = runner_buffers(model, settings, kind)
     graphs_plan = capture_plan(settings, device)
@@ -128,6 +131,7 @@ def rank_terms(
     low, middle, high = (requested_bytes(size, settings) for size in _totals(device))
     return RankTerms(
         kind=kind,
+        bytes_per_block=layout.bytes_per_block(kind.kv_layers),
         weights=weights,
         lora=lora,
         activation=activation,

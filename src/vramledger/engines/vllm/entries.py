@@ -43,7 +43,7 @@ def rank_entries(
             Owner.KV_CACHE, "KV pool", POOL, pool,
             calculated(
                 f"{RULES} {settings.version} num_blocks x bytes_per_block",
-                f"{layout.bytes_per_block(terms.kind.kv_layers)} B a block over {len(layout.groups)} group(s)",
+                f"{terms.bytes_per_block} B a block over {len(layout.groups)} group(s)",
             ),
         )
     )  # fmt: skip

@@ -62,7 +62,7 @@ def _state_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
 
 def blocks_per_request(layout: Layout, context_len: int, settings: Settings) -> int:
     """Pool blocks one request of `context_len` may hold over all groups."""
-    return sum(request_blocks(group.spec, context_len, settings) for group in layout.groups)
+    return sum(count * request_blocks(spec, context_len, settings) for spec, count in layout.distinct)
 
 
 def capacity(layout: Layout, num_blocks: int, settings: Settings) -> Capacity:
@@ -118,7 +118,9 @@ def longest_context(
 ) -> int:
     """The largest context of at most `limit` whose need fits, 0 where not even one token does."""
     usable = usable_bytes(available_bytes, bytes_per_block, settings)
-    low, high = 0, limit
+    if need_bytes(limit) <= usable:
+        return limit
+    low, high = 0, limit - 1
     while low < high:
         middle = (low + high + 1) // 2
         if need_bytes(middle) <= usable:

@@ -5,8 +5,9 @@ Source: vllm v1/core/kv_cache_utils.py up to 0.32, v1/core/kv_cache_planning.py 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, LayerSpec
 from vramledger.engines.vllm.version import VllmVersion
@@ -30,11 +31,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Groups of a whole model; `unified` tells that windows were given up and all layers keep all tokens."""
+    """Groups of a whole model; `unified` tells that windows were given up and all layers keep all tokens.
+
+    `distinct` is derived: each spec with the number of groups that have it.
+    """
 
     groups: tuple[Group, ...]
     unified: bool = False
     packed: bool = False
+    distinct: tuple[tuple[KvSpec, int], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        counts = Counter(group.spec for group in self.groups)
+        object.__setattr__(self, "distinct", tuple(counts.items()))
 
     def bytes_per_block(self, layers: range | None = None) -> int:
         """Bytes one pool block takes on a stage that holds `layers`: the widest group there."""

@@ -6,6 +6,7 @@ Source: vllm v1/kv_cache_interface.py, model_executor/layers/mamba/mamba_utils.p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -166,22 +167,28 @@ def layer_specs(
     if settings.flags.speculative and settings.flags.speculative.method == "mtp":
         layers += list(model.draft_layers)
     pairs = [(layer.index, mixer) for layer in layers for mixer in layer.token_mixers]
-    states = [recurrent_state(m, model, settings) for _, m in pairs if isinstance(m, RECURRENT)]
-    attention = [m for _, m in pairs if not isinstance(m, RECURRENT) and _keeps_kv(m)]
-    page = max((state.bytes for state in states), default=0)
+    distinct = {id(mixer): mixer for _, mixer in pairs}
+    states = {
+        key: recurrent_state(mixer, model, settings)
+        for key, mixer in distinct.items()
+        if isinstance(mixer, RECURRENT)
+    }
+    attention = [m for m in distinct.values() if not isinstance(m, RECURRENT) and _keeps_kv(m)]
+    page = max((state.bytes for state in states.values()), default=0)
+    known: dict[int, tuple[KvSpec, ...]] = {}
     if states and attention:
         block = aligned_block_size(block, page, attention, settings, kv_format)
     specs: list[LayerSpec] = []
     for index, mixer in pairs:
-        if isinstance(mixer, RECURRENT):
-            content = recurrent_state(mixer, model, settings).bytes
-            specs.append(LayerSpec(layer=index, spec=_recurrent_spec(content, block, settings)))
-        else:
-            specs += [
-                LayerSpec(layer=index, spec=spec)
-                for spec in _attention_specs(mixer, block, settings, kv_format)
-            ]
-    return _pad_recurrent(specs)
+        found = known.get(id(mixer))
+        if found is None:
+            if isinstance(mixer, RECURRENT):
+                found = (_recurrent_spec(states[id(mixer)].bytes, block, settings),)
+            else:
+                found = _attention_specs(mixer, block, settings, kv_format)
+            known[id(mixer)] = found
+        specs += [LayerSpec(layer=index, spec=spec) for spec in found]
+    return _pad_recurrent(specs) if states else tuple(specs)
 
 
 def _v0_encoder_decoder(layers: list[Layer], count: int) -> list[Layer]:
@@ -318,7 +325,7 @@ def _compressor_state(head_dim: int, ratio: int) -> KvSpec:
 
 
 def aligned_block_size(
-    block: int, state_bytes: int, attention: list[TokenMixer], settings: Settings, kv_format: KvFormat
+    block: int, state_bytes: int, attention: Sequence[TokenMixer], settings: Settings, kv_format: KvFormat
 ) -> int:
     """The attention block size whose page is not below a recurrent page (platforms/interface.py)."""
     pages = [

@@ -9,17 +9,9 @@ from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
-from vramledger.engines.vllm.kv_budget import (
-    blocks_per_request,
-    capacity,
-    longest_context,
-    request_blocks,
-    steady_blocks,
-    tokens_rule,
-    usable_bytes,
-)
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
-from vramledger.engines.vllm.kv_specs import KvKind, layer_specs, primary_block_size
+from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
+from vramledger.engines.vllm.kv_specs import layer_specs
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.engines.vllm.verdict import judge
@@ -29,8 +21,11 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
-from vramledger.pool import FloatRange, IntRange, KvGroup, KvPool
+from vramledger.pool import IntRange, KvPool
 from vramledger.units import GIB, format_gib
+
+# Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
+DEFAULT_SHARD_BYTES = 5 * 10**9
 
 
 def plan(
@@ -49,13 +44,14 @@ def plan(
     settings = resolve(checkpoint.model, device, version, parallel, flags)
     kind_of_kv = cache_format(checkpoint, settings)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
-    block_size = layout.block_size or primary_block_size(checkpoint.model, settings, device)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
-    terms = [rank_terms(checkpoint, settings, device, kind, block_size) for kind in kinds]
+    terms = [rank_terms(checkpoint, settings, device, kind, layout) for kind in kinds]
     available = [_available(item, settings, device) for item in terms]
     if settings.auto_context:
-        settings = _fit_context(layout, settings, terms, available)
-    pool = kv_pool(layout, settings, terms, available, kind_of_kv)
+        settings = fit_context(layout, settings, terms, available)
+    pool = kv_pool(
+        layout, settings, terms, available, kind_of_kv, limit=checkpoint.model.max_position_embeddings
+    )
     ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
@@ -104,145 +100,6 @@ def _available(terms: RankTerms, settings: Settings, device: Device) -> ByteRang
     return ByteRange.exact(fixed) if fixed is not None else terms.available
 
 
-def _ends(ranges: Sequence[ByteRange]) -> tuple[tuple[int, ...], ...]:
-    return tuple((item.low, item.expected, item.high) for item in ranges)
-
-
-def _num_blocks(layout: Layout, terms: Sequence[RankTerms], available: Sequence[ByteRange]) -> IntRange:
-    """Blocks of the pool: the minimum over kinds of rank, each with its own stage's block."""
-    counts = []
-    for item, room in zip(terms, available, strict=True):
-        per_block = layout.bytes_per_block(item.kind.kv_layers)
-        if per_block:
-            counts.append([max(end, 0) // per_block for end in (room.low, room.expected, room.high)])
-    if not counts:
-        return IntRange(1, 1, 1)
-    low, expected, high = (min(column) for column in zip(*counts, strict=True))
-    return IntRange(low, expected, high)
-
-
-def _need_bytes(layout: Layout, settings: Settings, item: RankTerms, context_len: int) -> int:
-    """What the start-up check asks for a request of `context_len` on one rank: whole pool blocks since 0.14,
-    each layer's own pages before."""
-    if settings.version.since(14):
-        return layout.bytes_per_block(item.kind.kv_layers) * blocks_per_request(layout, context_len, settings)
-    return sum(
-        member.spec.page_bytes * request_blocks(group.spec, context_len, settings)
-        for group in layout.groups
-        for member in group.members
-        if member.layer in item.kind.kv_layers
-    )
-
-
-def _fit_context(
-    layout: Layout, settings: Settings, terms: Sequence[RankTerms], available: Sequence[ByteRange]
-) -> Settings:
-    from dataclasses import replace
-
-    fitted = min(
-        longest_context(
-            lambda length, item=item: _need_bytes(layout, settings, item, length),  # type: ignore[misc]
-            room.expected,
-            layout.bytes_per_block(item.kind.kv_layers),
-            settings,
-            settings.context_len,
-        )
-        for item, room in zip(terms, available, strict=True)
-    )
-    return replace(settings, context_len=max(fitted, 1))
-
-
-def kv_pool(
-    layout: Layout,
-    settings: Settings,
-    terms: Sequence[RankTerms],
-    available: Sequence[ByteRange],
-    kind: KvFormat,
-) -> KvPool | None:
-    """The pool as the engine lays it out, None for a model that keeps no KV."""
-    if not layout.groups:
-        return None
-    override = settings.flags.num_gpu_blocks_override
-    blocks = (
-        _num_blocks(layout, terms, available) if override is None else IntRange(override, override, override)
-    )
-    context = settings.context_len
-    lines = [capacity(layout, count, settings) for count in (blocks.low, blocks.expected, blocks.high)]
-    first = terms[0]
-    per_block = max(layout.bytes_per_block(item.kind.kv_layers) for item in terms)
-    longest = [
-        min(
-            longest_context(
-                lambda length, item=item: _need_bytes(layout, settings, item, length),  # type: ignore[misc]
-                end,
-                layout.bytes_per_block(item.kind.kv_layers),
-                settings,
-                max(context, 1),
-            )
-            for item in terms
-        )
-        for end in _pool_ends(blocks, per_block)
-    ]
-    steady = sum(steady_blocks(group, context, settings) for group in layout.groups)
-    steady_bytes = steady * per_block
-    return KvPool(
-        bytes=IntRange(*(count * per_block for count in (blocks.low, blocks.expected, blocks.high))),
-        groups=tuple(
-            KvGroup(
-                kind=group.spec.kind.value,
-                num_layers=len(group.members),
-                block_size=group.spec.block_size,
-                page_bytes=group.spec.page_bytes,
-                blocks_per_request=request_blocks(group.spec, context, settings),
-                padding_layers=group.padding_layers,
-            )
-            for group in layout.groups
-        ),
-        bytes_per_block=per_block,
-        bytes_per_token=_bytes_per_token(layout, first),
-        state_bytes_per_sequence=_state_bytes(layout, first),
-        block_size=layout.block_size,
-        num_blocks=blocks,
-        tokens=IntRange(*(line.tokens for line in lines)),
-        max_concurrency=FloatRange(*(line.max_concurrency for line in lines)),
-        context_len=context,
-        longest_context=IntRange(*longest),
-        tokens_rule=tokens_rule(settings),
-        admission_bytes_per_request=per_block * blocks_per_request(layout, context, settings),
-        steady_bytes_per_request=steady_bytes,
-        steady_concurrency=FloatRange(
-            *(count / steady if steady else 0.0 for count in (blocks.low, blocks.expected, blocks.high))
-        ),
-        dtype=kind.name,
-    )
-
-
-def _pool_ends(blocks: IntRange, per_block: int) -> tuple[int, int, int]:
-    return blocks.low * per_block, blocks.expected * per_block, blocks.high * per_block
-
-
-def _bytes_per_token(layout: Layout, item: RankTerms) -> int:
-    """Bytes one more token costs on a rank in every layer that keeps it, windows included, states not."""
-    per_token = 0
-    for group in layout.groups:
-        if group.spec.kind in (KvKind.RECURRENT, KvKind.COMPRESSOR_STATE):
-            continue
-        for member in group.members:
-            if member.layer in item.kind.kv_layers:
-                per_token += member.spec.content_bytes // member.spec.block_size
-    return per_token
-
-
-def _state_bytes(layout: Layout, item: RankTerms) -> int:
-    return sum(
-        member.spec.content_bytes
-        for group in layout.groups
-        if group.spec.kind is KvKind.RECURRENT
-        for member in group.members
-        if member.layer in item.kind.kv_layers
-    )
-
-
 def _rank_ledger(
     checkpoint: Checkpoint,
     settings: Settings,
@@ -251,24 +108,17 @@ def _rank_ledger(
     layout: Layout,
     pool: KvPool | None,
 ) -> RankLedger:
-    per_block = layout.bytes_per_block(item.kind.kv_layers)
-    held = (
-        ByteRange(
-            *(
-                count * per_block
-                for count in (pool.num_blocks.low, pool.num_blocks.expected, pool.num_blocks.high)
-            )
-        )
-        if pool is not None
-        else ByteRange.exact(0)
-    )
-    share = checkpoint.largest_file_bytes or checkpoint.disk_bytes
+    per_block = item.bytes_per_block
+    blocks = pool.num_blocks if pool is not None else IntRange(0, 0, 0)
+    held = ByteRange(blocks.low * per_block, blocks.expected * per_block, blocks.high * per_block)
+    disk = checkpoint.disk_bytes
+    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
     return RankLedger(
         ranks=item.kind.ranks,
         entries=rank_entries(checkpoint, settings, device, item, layout, held),
         weights=WeightFigures(
             disk_bytes=checkpoint.disk_bytes,
-            host_peak_bytes=ByteRange(min(share, GIB), share, max(checkpoint.disk_bytes, share)),
+            host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
             device_bytes=ByteRange.exact(item.loading_bytes),
         ),
         device_total_bytes=device.total_bytes,
@@ -327,6 +177,3 @@ def _printed(
         )
     )
     return tuple(lines)
-
-
-__all__ = ["cache_format", "kv_layout", "kv_pool", "plan", "usable_bytes"]

@@ -7,6 +7,7 @@ distributed/utils.py (get_pp_indices).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.kv_specs import extended_groups, local_kv_heads
@@ -67,7 +68,7 @@ def pipeline_layers(
         else:
             counts[-1] += remainder
     edges = [sum(counts[:index]) for index in range(pp + 1)]
-    return [range(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    return [range(start, end) for start, end in pairwise(edges)]
 
 
 def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: VllmVersion) -> list[RankKind]:

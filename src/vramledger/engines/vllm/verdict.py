@@ -33,7 +33,7 @@ def judge(
     room = available[worst]
     if pool is None:
         return _by_room(settings, device, room, assumptions, terms[worst])
-    per_block = layout.bytes_per_block(terms[worst].kind.kv_layers)
+    per_block = terms[worst].bytes_per_block
     need = per_block * blocks_per_request(layout, settings.context_len, settings)
     low, expected, high = (
         usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high)
@@ -134,13 +134,13 @@ def _physical(ranks: Sequence[RankLedger], device: Device) -> str | None:
 
 def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool: KvPool) -> tuple[str, ...]:
     plan = settings.plan
+    runner = "V2" if settings.v2_runner else "V1" if settings.v1 else "V0"
+    limits = f"at most {settings.max_num_seqs} sequences and {settings.max_tokens:,} batched tokens a step"
     return (
-        f"vllm {settings.version} ({'V2' if settings.v2_runner else 'V1' if settings.v1 else 'V0'} runner), "
-        f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, ep {plan.ep}",
+        f"vllm {settings.version} ({runner} runner), tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, ep {plan.ep}",
         f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
         f"weights {checkpoint.quantization}, KV cache {pool.dtype}",
-        f"max_model_len {settings.context_len:,}, at most {settings.max_num_seqs} sequences and "
-        f"{settings.max_tokens:,} batched tokens a step",
+        f"max_model_len {settings.context_len:,}, {limits}",
         f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted",
     )
 

@@ -54,10 +54,19 @@ def fp8(config: Config, model: Config, model_dtype: DType, where: str) -> Rules:
     return tuple(rules), Names.of(ignored, where)
 
 
-def fbgemm_fp8(config: Config, _model: Config, _dtype: DType, where: str) -> Rules:
-    """One fp32 scale a row (transformers integrations/fbgemm_fp8.py)."""
+def fbgemm_fp8(config: Config, model: Config, _dtype: DType, where: str) -> Rules:
+    """One fp32 scale a row (transformers integrations/fbgemm_fp8.py).
+
+    Releases in this format follow the Llama 3 paper (section 6.2): attention and the first and last layer stay
+    unquantised. Copies of their configs often lack the list that says so.
+    """
+    ignored = config.texts("modules_to_not_convert")
+    if "modules_to_not_convert" not in config:
+        last = model.num_layers() - 1
+        ignored = ("re:.*self_attn.*", "re:.*layers[.]0[.].*", f"re:.*layers[.]{last}[.].*")
+        config.assume("fbgemm_fp8 without modules_to_not_convert: attention, first and last layer taken as unquantised")
     rule = Rule(format=Fp8(scale=Granularity.CHANNEL))
-    return (rule,), Names.of(config.texts("modules_to_not_convert"), where)
+    return (rule,), Names.of(ignored, where)
 
 
 def _sixteen_bit(dtype: DType) -> DType:
