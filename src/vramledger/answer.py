@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.ledger import RankLedger
 from vramledger.pool import KvPool
+from vramledger.values import dataclass
 from vramledger.verdict import Verdict
 
 

@@ -6,10 +6,10 @@ Pure values. Where the numbers come from is the business of the engines.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vramledger.evidence import Evidence
+from vramledger.values import dataclass
 
 
 class Owner(StrEnum):

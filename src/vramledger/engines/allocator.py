@@ -9,10 +9,10 @@ segments of the request rounded to 2 MiB. A free block is split only where more 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramledger.units import MIB, round_up
+from vramledger.values import dataclass
 
 MIN_BLOCK = 512
 SMALL = MIB

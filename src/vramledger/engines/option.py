@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vramledger.errors import FlagError
+from vramledger.values import dataclass
 
 AUTO = -1
 _LONGEST_VALUE = 10_000

@@ -7,10 +7,10 @@ Source: ggml.h (type numbers) and ggml-common.h (block structs) of llama.cpp. Ty
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from vramledger.errors import UnknownFormat
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

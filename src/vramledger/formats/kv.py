@@ -6,12 +6,12 @@ Names are those of vLLM's `--kv-cache-dtype` (vllm/config/cache.py); sizes are t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.units import ceil_div
+from vramledger.values import dataclass
 
 
 class KvScaling(StrEnum):

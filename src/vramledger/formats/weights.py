@@ -7,7 +7,6 @@ the same way. Scales and zero points are parts of their own, named as the checkp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import prod
@@ -16,6 +15,7 @@ from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType
 from vramledger.formats.ggml import GgmlType
 from vramledger.units import ceil_div
+from vramledger.values import dataclass
 
 Shape = tuple[int, ...]
 

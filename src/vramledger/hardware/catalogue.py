@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from vramledger.errors import DeviceError
 from vramledger.evidence import Evidence, assumed, reported
 from vramledger.ledger import ByteRange
 from vramledger.units import GIB, MIB, TIB, format_gib, parse_bytes
+from vramledger.values import dataclass
 
 SMALLEST_CUSTOM_BYTES = 256 * MIB
 LARGEST_CUSTOM_BYTES = 4 * TIB

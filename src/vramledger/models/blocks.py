@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.tensors import (
@@ -23,6 +23,7 @@ from vramledger.models.tensors import (
     vocab,
     whole,
 )
+from vramledger.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.evidence import Evidence
 from vramledger.models.model import Model
 from vramledger.models.quantization import StoredTensor
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramledger.models.blocks import Place, attention, fused_attention, gated_mlp, plain_mlp
 from vramledger.models.config import Config
@@ -19,6 +18,7 @@ from vramledger.models.mixers import DenseMlp, Layer, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, Stage, hidden, whole
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.blocks import Place, attention, plain_mlp
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, CrossAttention, EncoderAttention, FullAttention, Layer
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

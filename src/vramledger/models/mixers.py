@@ -5,7 +5,7 @@ Head counts and widths are those of the whole model; an engine divides them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.formats.dtypes import DType
 from vramledger.models.mixers import DenseMlp, Layer, MixtureOfExperts
 from vramledger.models.tensors import Component, Role, Tensor
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import SHARED, Place, attention, gated_mlp, routed_experts, router
@@ -12,6 +12,7 @@ from vramledger.models.decoder import Heads, assemble
 from vramledger.models.mixers import ChannelMixer, DenseMlp, Layer, MixtureOfExperts, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.tensors import Component, Role, hidden
+from vramledger.values import dataclass
 
 GATED = ("gate_proj", "up_proj", "down_proj")
 W123 = ("w1", "w3", "w2")
@@ -189,7 +190,7 @@ def moe_decoder(
     mixers: Sequence[TokenMixer],
     moe: MixtureOfExperts,
     attend: Callable[[Place], None],
-    names: MoeNames = MoeNames(),
+    names: MoeNames = MoeNames(),  # noqa: B008 - a frozen value
     sparse: Sequence[int] | None = None,
     dense_inner: int = 0,
     dense_bias: bool = False,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.config import MAX_LAYERS, Config
 from vramledger.units import round_up
+from vramledger.values import dataclass
 
 MAX_HEADS = 1024
 _WITNESSES = (2, 3, 5, 7)

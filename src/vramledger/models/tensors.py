@@ -6,11 +6,11 @@ that an engine can apply its own rule to the kind of axis and needs no list of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
 from vramledger.formats.dtypes import DType
+from vramledger.values import dataclass
 
 
 class AxisKind(StrEnum):

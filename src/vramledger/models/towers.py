@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramledger.models.blocks import Place, attention, gated_mlp, plain_mlp
 from vramledger.models.config import Config
@@ -18,6 +18,7 @@ from vramledger.models.tensors import (
     qkv_heads,
     whole,
 )
+from vramledger.values import dataclass
 
 MAX_PIXELS_A_SIDE = 65536
 

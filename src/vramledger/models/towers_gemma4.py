@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.model import Tower
@@ -18,6 +16,7 @@ from vramledger.models.tensors import (
     whole,
 )
 from vramledger.models.towers import Vit, patch_embedding, pixels, positions, projection, vit_from_config
+from vramledger.values import dataclass
 
 SOFT_TOKENS = 280
 """`max_soft_tokens` of Gemma4ImageProcessor."""

@@ -5,11 +5,10 @@ Gemma 3n's config only names it (`mobilenetv5_300m_enc`), so its stages are writ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.blocks import Place
 from vramledger.models.model import Tower
 from vramledger.models.tensors import Role, hidden, whole
+from vramledger.values import dataclass
 
 NAME = "mobilenetv5_300m_enc"
 OUTPUT = 2048

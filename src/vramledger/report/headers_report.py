@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vramledger.models.sources.header_table import HeaderTable
 from vramledger.report.text import Line, columns, gib, line, wrapped
+from vramledger.values import dataclass
 
 _MOST_ROWS = 24
 

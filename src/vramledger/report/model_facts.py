@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from vramledger.errors import UnknownFormat, VramledgerError
 from vramledger.formats.kv import KvFormat, kv_bytes, kv_format, latent_bytes
@@ -25,6 +25,7 @@ from vramledger.models.mixers import (
 )
 from vramledger.models.model import Model, ParameterCounts, tensor_group
 from vramledger.units import ceil_div
+from vramledger.values import dataclass
 
 KV_FORMATS = ("auto", "fp8", "nvfp4", "fp8_ds_mla")
 

@@ -7,8 +7,6 @@ value projection: values are the raw keys, normed apart, so that keys and values
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.blocks import Place, fused_experts, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import assemble
@@ -26,6 +24,7 @@ from vramledger.models.mixers import (
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, hidden, whole
+from vramledger.values import dataclass
 
 NORMS = ("input", "post_attention", "pre_feedforward", "post_feedforward")
 

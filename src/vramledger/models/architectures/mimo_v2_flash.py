@@ -3,8 +3,6 @@ with other KV head counts than the full ones and a sink for each head, values na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramledger.models.blocks import Place, attention, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.mixers import DenseMlp, FullAttention, Layer, SlidingWindowAttention
@@ -21,6 +19,7 @@ from vramledger.models.moe import (
 )
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Component, Role, Stage, q_heads
+from vramledger.values import dataclass
 
 DRAFTS = 3
 """Draft layers of the published checkpoint (model.mtp.layers.0 to 2); its config does not count them."""

@@ -7,7 +7,7 @@ of the hidden width; either part may be left out or replaced by one square matri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramledger.models.blocks import gated_mlp
 from vramledger.models.config import Config
@@ -17,6 +17,7 @@ from vramledger.models.mixers import DenseMlp, FullAttention, Layer
 from vramledger.models.model import Model
 from vramledger.models.tensors import Role, hidden
 from vramledger.units import ceil_div
+from vramledger.values import dataclass
 
 _INTERMEDIATE_STEP = 256
 

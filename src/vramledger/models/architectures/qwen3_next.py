@@ -6,7 +6,7 @@ Qwen3.5 has the same layers with other tensors in the delta rule; it uses `build
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramledger.models.blocks import (
     SHARED,
@@ -26,6 +26,7 @@ from vramledger.models.model import Model, Rope
 from vramledger.models.recurrent import gated_delta_from_config, gated_delta_net
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Component, Role, Stage, hidden, whole
+from vramledger.values import dataclass
 
 MAX_DRAFT_LAYERS = 64
 

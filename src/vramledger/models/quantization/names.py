@@ -11,11 +11,12 @@ parts stand in a row, one with a number only from the start, and both match ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramledger.errors import UnknownFormat
 from vramledger.models.quantization.patterns import compile_pattern, glob_pattern, is_number_sensitive
 from vramledger.models.tensors import Tensor
+from vramledger.values import dataclass
 
 _HEADS = frozenset({"model", "language_model", "text_model", "backbone"})
 _SPELLINGS = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from vramledger.formats.dtypes import DType
@@ -10,6 +10,7 @@ from vramledger.formats.weights import Dense, GroupInt, WeightFormat, stored_byt
 from vramledger.models.model import Model
 from vramledger.models.quantization.names import Names, Repetitions, repetitions
 from vramledger.models.tensors import Component, Role, Tensor
+from vramledger.values import dataclass
 
 EXPERT_ROLES = frozenset({Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_GATE_UP, Role.EXPERT_DOWN})
 _TEXT = frozenset({Component.DECODER, Component.DRAFT})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from vramledger.models.sources.gguf_reader import GgufReader, GgufValue
 from vramledger.models.sources.header_table import HeaderFile, HeaderTable, RowBuilder, build_rows
 from vramledger.models.sources.names import template_of
 from vramledger.units import round_up
+from vramledger.values import dataclass
 
 MAX_TENSORS = 200_000
 MAX_KEYS = 65_536

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from vramledger.errors import HeaderError
 from vramledger.models.sources.bounded_file import ReadAt, quote
+from vramledger.values import dataclass
 
 WINDOW_BYTES = 2**20
 MAX_HEADER_BYTES = 2**30

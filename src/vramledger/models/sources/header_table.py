@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from vramledger.models.sources.names import compress, index_position
+from vramledger.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

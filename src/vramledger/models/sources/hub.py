@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from vramledger.models.sources.index_file import INDEX_LIMIT_BYTES
 from vramledger.models.sources.json_file import CONFIG_LIMIT_BYTES
 from vramledger.models.sources.listing import MAX_FILES, Listing, folder_listing
 from vramledger.models.sources.safetensors import HeaderTableBuilder, read_header
+from vramledger.values import dataclass
 
 PARALLEL_REQUESTS = 8
 MAX_RETRIES = 3

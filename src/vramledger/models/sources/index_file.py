@@ -7,7 +7,6 @@ the file claims the tensors take.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from vramledger.models.sources.bounded_file import quote, read_whole, shown
 from vramledger.models.sources.header_table import RowBuilder
 from vramledger.models.sources.json_file import parse_json_object
 from vramledger.models.sources.names import compress, templates_of
+from vramledger.values import dataclass
 
 INDEX_LIMIT_BYTES = 256 * 2**20
 MAX_SHARDS = 100_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramledger.errors import SourceError
 from vramledger.models.sources.bounded_file import shown
+from vramledger.values import dataclass
 
 if TYPE_CHECKING:
     from vramledger.models.sources.header_table import HeaderTable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from vramledger.models.config import Config
 from vramledger.models.sources.bounded_file import quote, shown
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
+from vramledger.values import dataclass
 
 if TYPE_CHECKING:
     from vramledger.models.sources.gguf import GgufInfo
