@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 UV ?= uv
+DATA ?= data
+EXAMPLES ?= 2000
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -11,8 +13,11 @@ CODE := src tests tools
 .DELETE_ON_ERROR:
 .PHONY: demo test lint types accuracy bench fuzz lock clean
 
+# The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
-	$(BIN)/python tools/demo.py
+	$(BIN)/vramledger plan examples/Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32768
+	$(BIN)/vramledger plan examples/Qwen3-30B-A3B --device H100-80GB --tp 2 --ep --max-model-len 32768
+	$(BIN)/vramledger plan examples/gemma-3-27b-it --device H100-80GB --exit-zero
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
@@ -24,16 +29,16 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# DATA is a folder of reported start-ups; see docs/accuracy.md.
+# Predictions against reported start-ups. DATA is any folder of the layout of data/ (see data/README.md).
 accuracy: $(VENV)/.run
-	@test -n "$(DATA)" || { echo "usage: make accuracy DATA=DIR" >&2; exit 2; }
-	$(BIN)/python tools/accuracy.py "$(DATA)"
+	$(BIN)/python -m tools.accuracy --data "$(DATA)" --json build/accuracy.json --table docs/accuracy.md
 
 bench: $(VENV)/.run
-	$(BIN)/python tools/bench.py
+	$(BIN)/python -m tools.bench
 
+# The properties and readers of the test suite with EXAMPLES cases each.
 fuzz: $(VENV)/.dev
-	$(BIN)/python tools/fuzz.py
+	VRAMLEDGER_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests
 
 # Needs uv. The files must not name an index or any other host.
 lock:

@@ -59,6 +59,7 @@ def main() -> int:
             )
     print(text(comparisons, refused, len(rows), worst=options.worst))
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(
             json.dumps(
                 {
