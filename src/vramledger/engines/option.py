@@ -93,7 +93,7 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def parse_count(text: str) -> int:
     """ "32768", "32k" (32000), "32K" (32768), "25.6k", "8G". Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*(-?\d{1,18})(\.\d{1,9})?([kmgtKMGT]?)\s*", text)
+    match = re.fullmatch(r"\s*(-?[0-9]{1,18})(\.[0-9]{1,9})?([kmgtKMGT]?)\s*", text)
     if match is None:
         raise ValueError("is not a whole number such as 32768, 32k (32000) or 32K (32768)")
     whole: str = match.group(1)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from vramledger.engines.vllm.budget import ACTIVATION_HIGH_PERCENT, ACTIVATION_LOW_PERCENT, RankTerms
+from vramledger.engines.vllm.budget import (
+    ACTIVATION_HIGH_PERCENT,
+    ACTIVATION_LOW_PERCENT,
+    RankTerms,
+    requested_bytes,
+)
 from vramledger.engines.vllm.buffers import block_table_bytes
 from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
 from vramledger.engines.vllm.kv_groups import Layout
@@ -208,6 +213,14 @@ def _outside_entries(settings: Settings, device: Device, terms: RankTerms, layou
             calculated(f"{RULES} v1/worker/block_table.py", f"{len(layout.groups)} group(s)"), inside=False,
         ),
     ]  # fmt: skip
+    reserve = device.total_bytes - requested_bytes(device.total_bytes, settings)
+    out.append(
+        _entry(
+            Owner.HEADROOM, "above gpu_memory_utilization", frozenset(), reserve,
+            calculated(f"{RULES} --gpu-memory-utilization", "held by nobody; what is outside the budget lives in it"),
+            inside=False,
+        )
+    )  # fmt: skip
     if terms.cached is not None:
         out.append(
             _entry(

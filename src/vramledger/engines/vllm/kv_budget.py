@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vramledger.engines.vllm.kv_groups import Group, Layout
+from vramledger.engines.vllm.kv_packed import Packing
 from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, recurrent_mode
 from vramledger.engines.vllm.settings import Settings
 from vramledger.units import ceil_div
@@ -77,11 +78,22 @@ def capacity(layout: Layout, num_blocks: int, settings: Settings) -> Capacity:
     if not settings.v1 or not version.since(9):
         tokens = num_blocks * block_size
         return Capacity(num_blocks=num_blocks, tokens=tokens, max_concurrency=tokens / context)
-    concurrency = num_blocks / need
+    concurrency = num_blocks / _concurrency_blocks(layout, context, settings)
     if version.since(20):
         return Capacity(num_blocks=num_blocks, tokens=int(concurrency * context), max_concurrency=concurrency)
     tokens = num_blocks // len(layout.groups) * block_size * shards
     return Capacity(num_blocks=num_blocks, tokens=tokens, max_concurrency=concurrency)
+
+
+def _concurrency_blocks(layout: Layout, context_len: int, settings: Settings) -> int:
+    """Blocks the concurrency line counts for one request: before 0.27 a request's bytes in the first group's
+    blocks, which differs from its blocks where groups are not equally wide."""
+    if layout.packing not in (Packing.TUPLES, Packing.SLOTS):
+        return blocks_per_request(layout, context_len, settings)
+    used = sum(
+        request_blocks(group.spec, context_len, settings) * group.page_sum() for group in layout.groups
+    )
+    return ceil_div(used, layout.groups[0].page_sum())
 
 
 def token_shards(settings: Settings) -> int:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from vramledger.engines.vllm.kv_packed import Packing, block_bytes, is_packed, pack, packing_of
 from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, LayerSpec
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.units import ceil_div
@@ -26,7 +27,11 @@ class Group:
 
     def page_sum(self, layers: range | None = None) -> int:
         """Bytes one block takes over this group's layers (those within `layers`)."""
-        return sum(m.spec.page_bytes for m in self.members if layers is None or m.layer in layers)
+        return sum(self.pages(layers))
+
+    def pages(self, layers: range | None = None) -> list[int]:
+        """The page of each layer (of those within `layers`)."""
+        return [m.spec.page_bytes for m in self.members if layers is None or m.layer in layers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Layout:
 
     groups: tuple[Group, ...]
     unified: bool = False
-    packed: bool = False
+    packing: Packing = Packing.NONE
     distinct: tuple[tuple[KvSpec, int], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,8 +51,9 @@ class Layout:
         object.__setattr__(self, "distinct", tuple(counts.items()))
 
     def bytes_per_block(self, layers: range | None = None) -> int:
-        """Bytes one pool block takes on a stage that holds `layers`: the widest group there."""
-        return max((group.page_sum(layers) for group in self.groups), default=0)
+        """Bytes one pool block takes on a stage that holds `layers`: the widest group there, or what the
+        packing of mixed pages needs."""
+        return block_bytes(self.packing, [group.pages(layers) for group in self.groups])
 
     @property
     def block_size(self) -> int:
@@ -73,8 +79,8 @@ def plan_groups(
         unified = True
     if _is_uniform(specs):
         return Layout(groups=(_whole(specs),), unified=unified)
-    if any(item.spec.kind is KvKind.MLA_WINDOW for item in specs):
-        return _packed(specs)
+    if is_packed(specs):
+        return _packed(specs, version)
     same_page = _unify_pages(specs)
     if same_page is None:
         return Layout(groups=(_whole([_as_full(item) for item in specs]),), unified=True)
@@ -115,21 +121,18 @@ def _unify_pages(specs: Sequence[LayerSpec]) -> list[LayerSpec] | None:
     None where an MLA page does not divide the largest one: it cannot be padded.
     """
     target = max(item.spec.page_bytes for item in specs)
-    out = []
-    for item in specs:
-        spec = item.spec
+    unified: dict[KvSpec, KvSpec] = {}
+    for spec in {item.spec for item in specs}:
         ratio = 1 if spec.kind is KvKind.RECURRENT else target // spec.page_bytes
         if spec.kind in (KvKind.MLA, KvKind.INDEXER) and ratio * spec.page_bytes != target:
             return None
-        if spec.page_bytes != target:
-            spec = replace(
-                spec,
-                block_size=spec.block_size * ratio,
-                page_bytes=target,
-                content_bytes=spec.content_bytes * ratio,
-            )
-        out.append(replace(item, spec=spec))
-    return out
+        unified[spec] = replace(
+            spec,
+            block_size=spec.block_size * ratio,
+            page_bytes=target,
+            content_bytes=spec.content_bytes * ratio,
+        )
+    return [LayerSpec(layer=item.layer, spec=unified[item.spec]) for item in specs]
 
 
 def _by_count(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[Group, ...]:
@@ -159,30 +162,8 @@ def group_size(bucket_sizes: list[int], version: VllmVersion) -> int:
     return largest if largest * 100 < smallest * factor_times_100 else smallest
 
 
-def _packed(specs: Sequence[LayerSpec]) -> Layout:
-    """DeepSeek-V4: one group a bucket of equal kind and window, each block as wide as the widest group.
-
-    The engine further splits small-page buckets to fill that block; the split chosen here is the number of
-    a bucket's layers that fits into the widest attention bucket, which is what its search minimises.
-    """
-    buckets: dict[tuple[KvKind, int, int], list[LayerSpec]] = {}
-    for item in specs:
-        kind = KvKind.COMPRESSED if item.spec.kind is KvKind.INDEXER else item.spec.kind
-        buckets.setdefault((kind, item.spec.block_size, item.spec.window), []).append(item)
-    width = max(
-        sum(item.spec.page_bytes for item in bucket)
-        for (kind, _, _), bucket in buckets.items()
-        if kind is KvKind.COMPRESSED
+def _packed(specs: Sequence[LayerSpec], version: VllmVersion) -> Layout:
+    """DeepSeek-V4: pages of several sizes lie side by side in a block."""
+    return Layout(
+        groups=tuple(_whole(members) for members in pack(specs, version)), packing=packing_of(version)
     )
-    groups = []
-    for bucket in buckets.values():
-        per_group: list[LayerSpec] = []
-        filled = 0
-        for item in bucket:
-            if per_group and filled + item.spec.page_bytes > width:
-                groups.append(_whole(per_group))
-                per_group, filled = [], 0
-            per_group.append(item)
-            filled += item.spec.page_bytes
-        groups.append(_whole(per_group))
-    return Layout(groups=tuple(groups), packed=True)

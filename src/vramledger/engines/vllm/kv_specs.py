@@ -215,15 +215,16 @@ def recurrent_mode(settings: Settings) -> str:
 
 
 def _pad_recurrent(specs: list[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """Recurrent pages raised to the largest attention page."""
     target = max(
         (item.spec.page_bytes for item in specs if item.spec.kind is not KvKind.RECURRENT), default=0
     )
-    return tuple(
-        replace(item, spec=replace(item.spec, page_bytes=max(target, item.spec.page_bytes)))
-        if item.spec.kind is KvKind.RECURRENT
-        else item
-        for item in specs
-    )
+    padded = {
+        spec: replace(spec, page_bytes=max(target, spec.page_bytes))
+        for spec in {item.spec for item in specs}
+        if spec.kind is KvKind.RECURRENT
+    }
+    return tuple(LayerSpec(layer=item.layer, spec=padded.get(item.spec, item.spec)) for item in specs)
 
 
 def _attention_specs(
@@ -243,7 +244,7 @@ def _attention_specs(
             keys = block * INDEXER_KEY_BYTES
             return (spec, KvSpec(kind=KvKind.INDEXER, block_size=block, page_bytes=keys, content_bytes=keys))
         case CompressedAttention():
-            return _compressed_specs(mixer)
+            return _compressed_specs(mixer, block)
         case FullAttention():
             v_head_dim = mixer.v_head_dim if settings.version.since(14) else mixer.head_dim
             page = kv_bytes(
@@ -264,64 +265,53 @@ def _attention_specs(
     return ()
 
 
-V4_STATE_BYTES = 584  # 448 fp8 + 64 bf16 rope + 8 scales and padding, as fp8_ds_mla packs a V4 latent
 V4_BLOCK = 256
 V4_WINDOW_BLOCK = 64
+V4_ALIGNMENT = 576  # pages of the fp8_ds_mla layout, which every default backend stores
 
 
-def _compressed_specs(mixer: CompressedAttention) -> tuple[KvSpec, ...]:
-    """DeepSeek-V4's caches: the window, the compressed history, its index keys and the compressor's own
-    fp32 states (vllm models/deepseek_v4)."""
-    window = round_up(V4_WINDOW_BLOCK * V4_STATE_BYTES, 576)
-    specs = [
-        KvSpec(
-            kind=KvKind.MLA_WINDOW,
-            block_size=V4_WINDOW_BLOCK,
-            page_bytes=window,
-            content_bytes=V4_WINDOW_BLOCK * V4_STATE_BYTES,
-            window=mixer.window,
-        )
-    ]
+def _compressed_specs(mixer: CompressedAttention, block: int) -> tuple[KvSpec, ...]:
+    """DeepSeek-V4's caches: the window, the compressed history, its index keys and the compressors' states.
+
+    Source: vllm models/deepseek_v4/attention.py and compressor.py, v1/attention/backends/mla/sparse_swa.py.
+    A state of the history or the window is 448 fp8, 64 rotary bf16 and 8 bytes of scales.
+    """
+    nope = mixer.head_dim - mixer.rope_dim
+    row = nope + DType.BF16.bytes_for(mixer.rope_dim) + ceil_div(nope, 64) + 1
+    specs = [_v4_spec(KvKind.MLA_WINDOW, V4_WINDOW_BLOCK, V4_WINDOW_BLOCK * row, window=mixer.window)]
     ratio = mixer.compress_ratio
-    if ratio > 1:
-        content = V4_BLOCK // ratio * V4_STATE_BYTES
-        specs.append(
-            KvSpec(
-                kind=KvKind.COMPRESSED,
-                block_size=V4_BLOCK,
-                page_bytes=round_up(content, 576),
-                content_bytes=content,
-                tokens_per_state=ratio,
-            )
-        )
-        specs.append(_compressor_state(mixer.head_dim, ratio))
-        if mixer.indexer is not None and mixer.indexer.keeps_keys:
-            keys = V4_BLOCK // ratio * INDEXER_KEY_BYTES
-            specs.append(
-                KvSpec(
-                    kind=KvKind.INDEXER,
-                    block_size=V4_BLOCK,
-                    page_bytes=round_up(keys, 512),
-                    content_bytes=keys,
-                    tokens_per_state=ratio,
-                )
-            )
-            specs.append(_compressor_state(mixer.indexer.head_dim, ratio))
+    if ratio <= 1:
+        return tuple(specs)
+    states = block // ratio
+    specs.append(_v4_spec(KvKind.COMPRESSED, block, states * row, tokens_per_state=ratio))
+    specs.append(_compressor_state(mixer.head_dim, ratio))
+    if mixer.indexer is not None and mixer.indexer.keeps_keys:
+        key = mixer.indexer.head_dim + DType.F32.bytes_for(mixer.indexer.head_dim // 128)
+        specs.append(_v4_spec(KvKind.INDEXER, block, states * key, tokens_per_state=ratio))
+        specs.append(_compressor_state(mixer.indexer.head_dim, ratio))
     return tuple(specs)
 
 
+def _v4_spec(
+    kind: KvKind, block_size: int, content: int, *, window: int = 0, tokens_per_state: int = 1
+) -> KvSpec:
+    return KvSpec(
+        kind=kind,
+        block_size=block_size,
+        page_bytes=round_up(content, V4_ALIGNMENT),
+        content_bytes=content,
+        window=window,
+        tokens_per_state=tokens_per_state,
+    )
+
+
 def _compressor_state(head_dim: int, ratio: int) -> KvSpec:
-    """fp32 key and gate of each token still to be compressed; overlapping windows at ratio 4 keep two sets."""
+    """fp32 value and score of each token still to be compressed; windows that overlap (ratio 4) keep two of
+    each. The block sizes are fixed so that a page is about as large as one of the history."""
     overlap = 2 if ratio == 4 else 1
     block = 4 if ratio == 4 else 8
-    content = block * 2 * overlap * head_dim * 4
-    return KvSpec(
-        kind=KvKind.COMPRESSOR_STATE,
-        block_size=block,
-        page_bytes=content,
-        content_bytes=content,
-        window=overlap * ratio,
-    )
+    content = block * DType.F32.bytes_for(2 * overlap * head_dim)
+    return _v4_spec(KvKind.COMPRESSOR_STATE, block, content, window=overlap * ratio)
 
 
 def aligned_block_size(

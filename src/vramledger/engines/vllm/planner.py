@@ -35,8 +35,9 @@ def plan(
     version: VllmVersion = NEWEST,
     parallel: ParallelPlan | None = None,
     flags: VllmFlags | None = None,
+    concurrency: int = 1,
 ) -> Plan:
-    """Ledger, pool and verdict of one vLLM instance.
+    """Ledger, pool and verdict of one vLLM instance; the verdict is about `concurrency` full-length requests.
 
     Raises FlagError for contradictory flags and for a parallel plan that does not divide the model.
     """
@@ -58,7 +59,9 @@ def plan(
         budget_bytes=requested_bytes(device.total_bytes, settings),
         ranks=ranks,
         kv_pool=pool,
-        verdict=judge(checkpoint, settings, device, terms, layout, available, pool, ranks),
+        verdict=judge(
+            checkpoint, settings, device, terms, layout, available, pool, ranks, concurrency=concurrency
+        ),
         printed=_printed(settings, terms, available, pool),
         notes=(*checkpoint.model.notes, *checkpoint.differences, *settings.notes),
     )

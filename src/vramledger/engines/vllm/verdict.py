@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.engines.vllm.budget import RankTerms
-from vramledger.engines.vllm.kv_budget import blocks_per_request, request_blocks, usable_bytes
+from vramledger.engines.vllm.kv_budget import blocks_per_request, usable_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
 from vramledger.units import format_gib
@@ -26,44 +26,58 @@ def judge(
     available: Sequence[ByteRange],
     pool: KvPool | None,
     ranks: Sequence[RankLedger],
+    *,
+    concurrency: int = 1,
 ) -> Verdict:
-    """The start-up checks of the engine, then the device's own limit, over low, expected and high."""
+    """The start-up checks of the engine, then the device's own limit, over low, expected and high.
+
+    `concurrency` is how many requests of the full context have to be held at once.
+    """
     assumptions = _assumptions(ranks, device)
     worst = min(range(len(terms)), key=lambda index: available[index].expected)
     room = available[worst]
     if pool is None:
-        return _by_room(settings, device, room, assumptions, terms[worst])
+        return _by_room(settings, device, room, assumptions)
     per_block = terms[worst].bytes_per_block
-    need = per_block * blocks_per_request(layout, settings.context_len, settings)
+    need = per_block * blocks_per_request(layout, settings.context_len, settings) * concurrency
     low, expected, high = (
         usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high)
     )
     conditions = _conditions(checkpoint, settings, device, pool)
+    remedies = _remedies(settings, pool, room, concurrency)
     if need > high:
-        short = need - high
         return Verdict(
             holds=False,
-            summary=_shortage(settings, room, need, short),
-            shortfall_bytes=short,
-            remedies=_remedies(settings, pool, room),
+            summary=_shortage(settings, room, need, need - high, concurrency),
+            shortfall_bytes=need - high,
+            remedies=remedies,
             assumed=assumptions,
         )
-    physical = _physical(ranks, device)
-    if need > low or physical is not None:
-        missing = []
-        if need > low:
-            missing.append(
-                f"the start-up's own figure for KV memory: {format_gib(need)} are needed, and "
-                f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)"
-            )
-        if physical is not None:
-            missing.append(physical)
+    beyond = _beyond_device(ranks, device)
+    if beyond.low > 0:
+        return Verdict(
+            holds=False,
+            summary="does not fit: with what the engine leaves out of its budget the device is short of at least "
+            f"{format_gib(beyond.low)}",
+            shortfall_bytes=beyond.low,
+            remedies=(f"--gpu-memory-utilization below {settings.gpu_memory_utilization}", *remedies),
+            assumed=assumptions,
+        )
+    if beyond.high > 0:
+        conditions += (
+            f"what the engine leaves out of its budget stays {format_gib(beyond.high)} below its high end "
+            "(driver context, communicators, block tables, graphs)",
+        )
+    if need > low:
         return Verdict(
             holds=None,
             summary="cannot be told: the need lies inside the range of what is left",
             conditions=conditions,
-            missing=tuple(missing),
-            remedies=_remedies(settings, pool, room),
+            missing=(
+                f"the start-up's own figure for KV memory: {format_gib(need)} are needed, "
+                f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)",
+            ),
+            remedies=remedies,
             assumed=assumptions,
         )
     return Verdict(
@@ -74,40 +88,45 @@ def judge(
     )
 
 
-def _by_room(
-    settings: Settings, device: Device, room: ByteRange, assumptions: tuple[str, ...], item: RankTerms
-) -> Verdict:
+def _by_room(settings: Settings, device: Device, room: ByteRange, assumptions: tuple[str, ...]) -> Verdict:
+    """For a model that keeps no KV cache: whether anything is left at all."""
     if room.high <= 0:
         return Verdict(
             holds=False,
-            summary=f"weights and activation exceed the budget by at least {format_gib(-room.high)}",
+            summary=f"does not fit: weights and activation exceed the budget by at least {format_gib(-room.high)}",
             shortfall_bytes=-room.high,
             assumed=assumptions,
         )
     return Verdict(
         holds=True if room.low > 0 else None,
-        summary="holds: the model keeps no KV cache",
+        summary="holds: the model keeps no KV cache"
+        if room.low > 0
+        else "cannot be told: nothing may be left",
         conditions=(f"vllm {settings.version} on {device.name}",),
         missing=() if room.low > 0 else ("the start-up's own activation peak",),
         assumed=assumptions,
     )
 
 
-def _shortage(settings: Settings, room: ByteRange, need: int, short: int) -> str:
+def _shortage(settings: Settings, room: ByteRange, need: int, short: int, concurrency: int) -> str:
     if room.high <= 0:
         return (
             "does not fit: weights and activation exceed the budget by at least "
             f"{format_gib(-room.high)}, before any KV cache"
         )
+    many = "one request" if concurrency == 1 else f"{concurrency} requests"
     return (
-        f"does not fit: one request of {settings.context_len:,} tokens needs {format_gib(need)} of KV cache, "
+        f"does not fit: {many} of {settings.context_len:,} tokens "
+        f"{'needs' if concurrency == 1 else 'need'} {format_gib(need)} of KV cache, "
         f"at least {format_gib(short)} more than is left"
     )
 
 
-def _remedies(settings: Settings, pool: KvPool, room: ByteRange) -> tuple[str, ...]:
+def _remedies(settings: Settings, pool: KvPool, room: ByteRange, concurrency: int) -> tuple[str, ...]:
     out = []
-    if room.expected > 0 and pool.longest_context.expected:
+    if concurrency > 1 and pool.max_concurrency.low >= 1:
+        out.append(f"at most {int(pool.max_concurrency.low)} requests of this length at once")
+    elif room.expected > 0 and pool.longest_context.expected:
         out.append(f"--max-model-len {pool.longest_context.low or pool.longest_context.expected}")
     if not pool.dtype.startswith(("fp8", "nvfp4", "int")):
         out.append("--kv-cache-dtype fp8 halves the KV cache")
@@ -119,17 +138,22 @@ def _remedies(settings: Settings, pool: KvPool, room: ByteRange) -> tuple[str, .
     return tuple(out)
 
 
-def _physical(ranks: Sequence[RankLedger], device: Device) -> str | None:
-    """What the device itself says: a phase whose high end is above its memory."""
+def _beyond_device(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
+    """The largest peak of any rank less the device's memory, end by end; negative where it is held.
+
+    The pool grows as the other charged terms shrink, so the charged part never exceeds the budget: only its
+    expected figure counts, with the range of what is outside.
+    """
+    low = expected = high = -device.total_bytes
     for rank in ranks:
-        phase = max(Phase, key=lambda item: rank.peak(item).high)
-        peak = rank.peak(phase)
-        if peak.low > device.total_bytes:
-            return (
-                f"memory outside the budget: {phase.value} needs {format_gib(peak.low)} at least, "
-                f"{format_gib(peak.low - device.total_bytes)} more than the device has"
-            )
-    return None
+        for phase in Phase:
+            live = [entry for entry in rank.entries if phase in entry.phases]
+            charged = sum(entry.bytes.expected for entry in live if entry.inside_budget)
+            outside = total(entry.bytes for entry in live if not entry.inside_budget)
+            low = max(low, charged + outside.low - device.total_high_bytes)
+            expected = max(expected, charged + outside.expected - device.total_bytes)
+            high = max(high, charged + outside.high - device.total_low_bytes)
+    return ByteRange(low, expected, high)
 
 
 def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool: KvPool) -> tuple[str, ...]:
@@ -155,6 +179,3 @@ def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]
     if device.evidence.kind is EvidenceKind.ASSUMED:
         names.add(f"device memory: {device.evidence.source}")
     return tuple(sorted(names))
-
-
-__all__ = ["judge", "request_blocks"]
