@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import vramledger
-from vramledger.cli.output import write_error
+from vramledger.cli.output import ReaderGone, write_error
 from vramledger.errors import VramledgerError
 
 INTERRUPTED = 130
@@ -80,15 +80,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in args
     try:
-        code = _run(args, as_json=as_json)
-        sys.stdout.flush()
+        return _run(args, as_json=as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except ReaderGone:
         # What is still buffered would fail once more when the interpreter closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    return code
 
 
 def _run(args: list[str], *, as_json: bool) -> int:

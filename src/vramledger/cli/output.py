@@ -16,6 +16,10 @@ PLAIN_WIDTH = 80
 WIDEST = 120
 
 
+class ReaderGone(Exception):
+    """Whoever read our output closed it. Not an OSError, for which click has an exit code of its own."""
+
+
 def page_width() -> int:
     """Columns of the page: the terminal's between 60 and 120, 80 where there is none; COLUMNS decides if set."""
     stated = os.environ.get("COLUMNS", "")
@@ -32,6 +36,11 @@ def write_page(lines: Iterable[Line]) -> None:
     """Print a page, in colour where a terminal shows it and NO_COLOR is not set."""
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     _write(render(lines, colour=colour), sys.stdout)
+
+
+def write_text(text: str) -> None:
+    """Print text as it is."""
+    _write(text, sys.stdout)
 
 
 def write_document(document: msgspec.Struct) -> None:
@@ -68,4 +77,8 @@ def _plain(value: object) -> object:
 def _write(text: str, stream: TextIO) -> None:
     """Characters that the stream's encoding lacks are escaped instead of failing."""
     encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None

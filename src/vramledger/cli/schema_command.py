@@ -10,9 +10,10 @@ from vramledger.report.schema import schema_names
 
 def run_schema(document: str) -> int:
     """Print one schema."""
+    from vramledger.cli.output import write_text
     from vramledger.report.schema import schema_text
 
-    click.echo(schema_text(document), nl=False)
+    write_text(schema_text(document))
     return 0
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from msgspec import Struct
+
 from vramledger.errors import FlagError
-from vramledger.values import dataclass
 
 AUTO = -1
 _LONGEST_VALUE = 10_000
@@ -27,8 +28,7 @@ class OptionKind(StrEnum):
     JSON = "JSON"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """One flag. `name` is Python's spelling of the engine's own name, `aliases` are other command line forms."""
 
     name: str

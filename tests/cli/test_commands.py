@@ -1,0 +1,228 @@
+"""The command line in this process: pages, documents, exit codes, refusals."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from five_kinds import DENSE, FIVE, MIXTURE, RECURRENT, write_config
+from vramledger.cli import main
+from vramledger.cli.app import cli
+from vramledger.engines.vllm.options import OPTIONS
+from vramledger.report.schema import schema_of
+
+
+@pytest.fixture
+def dense(tmp_path: Path) -> str:
+    return str(write_config(tmp_path / "dense", DENSE))
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main([*arguments, "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+@pytest.mark.parametrize("kind", FIVE)
+def test_json_of_each_kind_follows_the_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    config = str(write_config(tmp_path / kind, FIVE[kind]))
+    code, plan = as_json(capsys, "plan", config, "--device", "H200-141GB", "--tp", "2")
+    jsonschema.Draft202012Validator(schema_of("plan")).validate(plan)
+    assert code == 0
+    assert plan["verdict"]["holds"] is True
+    assert plan["inputs"]["model"] == kind
+    code, model = as_json(capsys, "model", config)
+    jsonschema.Draft202012Validator(schema_of("model")).validate(model)
+    assert code == 0
+
+
+def test_the_catalogue_and_schemas(capsys: pytest.CaptureFixture[str]) -> None:
+    code, catalogue = as_json(capsys, "devices")
+    assert code == 0
+    assert {"H100 SXM 80GB", "L40S"} <= {device["name"] for device in catalogue["devices"]}
+    for name in ("plan", "model", "devices"):
+        assert main(["schema", name]) == 0
+        assert json.loads(capsys.readouterr().out) == schema_of(name)
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema_of("plan")
+
+
+def test_pages_have_no_colour_and_80_columns_without_a_terminal(
+    dense: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for arguments in (["plan", dense, "-d", "H100-80GB", "--explain"], ["model", dense], ["devices"]):
+        assert main(arguments) == 0
+        page = capsys.readouterr().out
+        assert "\x1b" not in page
+        assert max(map(len, page.splitlines())) <= 80
+
+
+def test_exit_codes_tell_the_verdict(dense: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", dense, "-d", "H100-80GB"]) == 0
+    assert main(["plan", dense, "-d", "custom:16GiB"]) == 10
+    assert main(["plan", dense, "-d", "custom:16GiB", "--exit-zero"]) == 0
+    capsys.readouterr()
+    codes = set()
+    for mib in range(33_500, 36_500, 100):
+        size = f"custom:{mib}MiB"
+        code, plan = as_json(capsys, "plan", dense, "-d", size)
+        codes.add(code)
+        assert {True: 0, False: 10, None: 11}[plan["verdict"]["holds"]] == code
+    assert codes >= {10, 11}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "says"),
+    [
+        (["--device", "H1000"], 2, "device", "H1000"),
+        (["--device", "H100-80GB", "--max-model-len", "long"], 2, "flag", "max-model-len"),
+        (["--device", "H100-80GB", "--engine", "tgi"], 2, "flag", "tgi"),
+        (["--device", "H100-80GB", "--engine", "vllm==99"], 2, "flag", "99"),
+        (["--device", "H100-80GB", "--tp", "3"], 2, "flag", "3"),
+        (["--device", "H100-80GB", "--kv-cache-dtype", "int3"], 3, "unknown-format", "int3"),
+        (["--device", "H100-80GB", "--speculative-config", "{"], 2, "flag", "not JSON"),
+        (["--device", "H100-80GB", "--max-num-seq", "4"], 2, "usage", "--max-num-seqs"),
+        ([], 2, "usage", "--device"),
+    ],
+)
+def test_errors_have_one_line_and_one_object(
+    dense: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, kind: str, says: str
+) -> None:
+    assert main(["plan", dense, *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert "Traceback" not in shown.err
+    assert main(["plan", dense, *arguments, "--json"]) == code
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert set(error) == {"code", "message", "facts"}
+    assert error["code"] == kind
+    assert says in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("", 2),
+        ("{", 2),
+        ("[]", 2),
+        ('{"model_type": "llama"}', 2),
+        (json.dumps(DENSE | {"num_key_value_heads": 0}), 2),
+        (json.dumps(DENSE | {"hidden_size": -4096}), 2),
+        (json.dumps(DENSE | {"num_hidden_layers": 1e99}), 2),
+        (json.dumps(DENSE | {"vocab_size": float("nan")}), 2),
+        (json.dumps(DENSE | {"torch_dtype": "complex64"}), 3),
+        (json.dumps(DENSE | {"model_type": "nothing_like_it", "architectures": ["NothingLikeIt"]}), 3),
+        (json.dumps(DENSE | {"quantization_config": {"quant_method": "magic"}}), 3),
+        ("[" * 100_000, 2),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "model"])
+def test_wrong_configs_are_refused_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: str, code: int
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content, encoding="utf-8")
+    arguments = [command, str(path)] + (["--device", "H100-80GB"] if command == "plan" else [])
+    assert main(arguments) == code
+    shown = capsys.readouterr()
+    assert len(shown.err.splitlines()) == 1
+    assert "Traceback" not in shown.err
+
+
+def test_a_source_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "./no/such/folder"]) == 4
+    assert "no/such/folder" in capsys.readouterr().err
+
+
+def write_safetensors(path: Path, tensors: dict[str, tuple[str, list[int], int]]) -> None:
+    """A file with a true header and a body of zeros."""
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, (dtype, shape, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+def test_an_unknown_architecture_is_named_and_its_headers_still_speak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(tmp_path, {"model_type": "novel", "architectures": ["NovelForCausalLM"]})
+    tensors = {f"layers.{i}.mix.weight": ("BF16", [5, 7], 70) for i in range(3)} | {
+        "scale": ("F32", [11], 44)
+    }
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    assert main(["plan", str(tmp_path), "--device", "H100-80GB"]) == 3
+    shown = capsys.readouterr()
+    assert "novel" in shown.err
+    assert "NovelForCausalLM" in shown.err
+    assert "4 tensors" in shown.out
+    code, body = as_json(capsys, "model", str(tmp_path))
+    assert code == 3
+    headers = body["error"]["facts"]["headers"]
+    assert (headers["tensor_count"], headers["total_bytes"]) == (4, 254)
+    assert headers["bytes_by_dtype"] == {"BF16": 210, "F32": 44}
+    assert sorted(row["count"] for row in headers["patterns"]) == [1, 3]
+    assert main(["model", str(tmp_path), "--no-headers"]) == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_flags_in_the_engines_own_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(write_config(tmp_path, RECURRENT))
+    device = ("--device", "H200-141GB")
+    flags = "-tp 4 -ep --max-model-len 32k --no-enable-prefix-caching --no-async-scheduling --kv-cache-memory-bytes 8G"
+    code, plan = as_json(capsys, "plan", config, *device, *flags.split())
+    assert code == 0
+    assert (plan["inputs"]["tp"], plan["inputs"]["ep"]) == (4, 4)
+    assert plan["kv_pool"]["context_len"] == 32_000
+    settings = plan["inputs"]["settings"]
+    assert settings["enable_prefix_caching"] == settings["async_scheduling"] == "False"
+    assert plan["kv_pool"]["bytes"]["expected"] <= 8 * 2**30
+    code, other = as_json(
+        capsys,
+        "plan",
+        config,
+        *device,
+        "--tensor-parallel-size=4",
+        "--enable-expert-parallel",
+        *flags.split()[3:],
+    )
+    assert other["ranks"] == plan["ranks"]
+
+
+def test_every_flag_is_in_the_help_under_a_heading() -> None:
+    page = CliRunner().invoke(cli, ["plan", "--help"]).output
+    for option in OPTIONS:
+        assert option.flag in page
+        assert f"{option.group}:" in page
+    assert page.index("Question:") < page.index("Parallelism:") < page.index("Output:")
+
+
+def test_group_help_lists_commands_and_exit_codes() -> None:
+    runner = CliRunner()
+    page = runner.invoke(cli, ["--help"]).output
+    for word in ("plan", "model", "devices", "schema", "Examples:", "Exit codes:", "--version"):
+        assert word in page
+    assert "0.1.0" in runner.invoke(cli, ["--version"]).output
+
+
+def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plam"]) == 2
+    assert "plan, model" in capsys.readouterr().err
+
+
+def test_explain_adds_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(write_config(tmp_path, MIXTURE))
+    assert main(["plan", config, "-d", "H200-141GB", "--explain"]) == 0
+    assert capsys.readouterr().out.count("source:") > 10

@@ -1,0 +1,78 @@
+"""The command as a process: exit codes, closed pipes, interrupts, odd encodings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from five_kinds import DENSE, write_config
+
+COMMAND = [sys.executable, "-m", "vramledger"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, env=os.environ | environment, check=False, timeout=60
+    )
+
+
+def test_a_plan_is_printed_and_its_code_returned(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, DENSE))
+    done = run("plan", config, "--device", "H100-80GB")
+    assert done.returncode == 0
+    assert b"verdict: holds" in done.stdout
+    assert done.stderr == b""
+    assert run("plan", config, "--device", "custom:8GiB").returncode == 10
+
+
+def test_refusals_have_codes_and_no_traceback(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, DENSE | {"model_type": "unheard_of", "architectures": ["UnheardOf"]}))
+    for code, arguments in (
+        (2, ("plan", config)),
+        (2, ("plan", config, "--device", "none")),
+        (3, ("plan", config, "--device", "H100-80GB")),
+        (4, ("model", str(tmp_path / "absent" / "config.json"))),
+    ):
+        done = run(*arguments)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+        assert done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, "schema", "plan"], stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
+def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
+    fifo = tmp_path / "config.json"
+    code = (
+        "import os, signal, sys, vramledger.cli.app as app\n"
+        "def interrupted(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
+        "app.cli.main = interrupted\n"
+        "sys.exit(app.run(['devices']))"
+    )
+    assert not fifo.exists()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 128 + signal.SIGINT
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_encoding_without_the_character_escapes_it(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path / "한국어", DENSE))
+    done = run("model", config, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert b"\\ud55c" in done.stdout
