@@ -12,7 +12,7 @@ MIB = 2**20
 GIB = 2**30
 TIB = 2**40
 
-_SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*$")
+_SIZE = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([a-zA-Z]*)\s*")
 _BINARY = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
 _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
@@ -47,9 +47,10 @@ def parse_bytes(text: str) -> int:
 
     Raises ValueError for anything else; GiB is 2**30 and GB is 10**9, never mixed.
     """
-    match = _SIZE.match(text)
-    unit = match.group(2).lower() if match else None
+    match = _SIZE.fullmatch(text)
+    unit = match.group(3).lower() if match else None
     factor = _BINARY.get(unit) or _DECIMAL.get(unit) if unit is not None else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a size; write a number with B, KiB, MiB, GiB, KB, MB or GB")
-    return int(float(match.group(1)) * factor) if "." in match.group(1) else int(match.group(1)) * factor
+    digits = match.group(2) or ""
+    return int(match.group(1) + digits) * factor // 10 ** len(digits)
