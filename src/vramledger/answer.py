@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.ledger import RankLedger
 from vramledger.pool import KvPool
-from vramledger.values import dataclass
 from vramledger.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanInputs:
+class PlanInputs(Struct, frozen=True, kw_only=True):
     """The question, in the terms it was answered in. `settings` are the engine's own names and values,
     defaults filled in."""
 
@@ -27,8 +27,7 @@ class PlanInputs:
     settings: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """A whole plan. Equal inputs give equal plans.
 
     `budget_bytes` is what the engine's utilisation knob allots on one device; `printed` are the lines the

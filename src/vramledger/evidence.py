@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from vramledger.values import dataclass
+from msgspec import Struct
 
 
 class EvidenceKind(StrEnum):
@@ -16,8 +16,7 @@ class EvidenceKind(StrEnum):
     ASSUMED = "assumed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """One number's origin.
 
     `formula` is the arithmetic with its inputs filled in; `source` names the rule or the observation

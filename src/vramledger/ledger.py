@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from msgspec import Struct
+
 from vramledger.evidence import Evidence
-from vramledger.values import dataclass
 
 
 class Owner(StrEnum):
@@ -44,8 +45,7 @@ SERVING = frozenset({Phase.PREFILL, Phase.DECODE})
 AFTER_LOAD = ALL_PHASES - {Phase.LOAD}
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(Struct, frozen=True):
     """Whole bytes: what they may be at least, what they should be, what they may be at most.
 
     An exact figure has all three equal. Raises ValueError when low <= expected <= high does not hold.
@@ -91,8 +91,7 @@ def total(ranges: Iterable[ByteRange]) -> ByteRange:
     return ByteRange(low, expected, high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One line of the ledger on one rank.
 
     `name` tells entries of one owner apart ("sampler", "rope tables"). `inside_budget` is whether the
@@ -109,16 +108,14 @@ class Entry:
     inside_budget: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(Struct, frozen=True, kw_only=True):
     """Bytes of all entries alive together in one phase, and whether the device holds them."""
 
     phase: Phase
     bytes: ByteRange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightFigures:
+class WeightFigures(Struct, frozen=True, kw_only=True):
     """Three figures that are never one: on disk for the whole model, host peak while a rank loads,
     steady on the device."""
 
@@ -127,8 +124,7 @@ class WeightFigures:
     device_bytes: ByteRange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLedger:
+class RankLedger(Struct, frozen=True, kw_only=True):
     """The ledger of one kind of rank. `ranks` are the world ranks that are alike, in order."""
 
     ranks: tuple[int, ...]

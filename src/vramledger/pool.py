@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from vramledger.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class IntRange:
+class IntRange(Struct, frozen=True):
     """A count that is not exact."""
 
     low: int
@@ -14,8 +13,7 @@ class IntRange:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class FloatRange:
+class FloatRange(Struct, frozen=True):
     """A ratio that is not exact."""
 
     low: float
@@ -23,8 +21,7 @@ class FloatRange:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvGroup:
+class KvGroup(Struct, frozen=True, kw_only=True):
     """Layers that share block ids.
 
     `kind` is the engine's word for the cache ("full_attention", "sliding_window", "mamba", "mla", ...).
@@ -40,8 +37,7 @@ class KvGroup:
     padding_layers: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvPool:
+class KvPool(Struct, frozen=True, kw_only=True):
     """The pool of one engine instance (one data-parallel replica); every figure is for one rank.
 
     `bytes_per_token` is what one more token costs at full attention in every group that keeps it, without

@@ -53,4 +53,5 @@ def parse_bytes(text: str) -> int:
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a size; write a number with B, KiB, MiB, GiB, KB, MB or GB")
     digits = match.group(2) or ""
-    return int(match.group(1) + digits) * factor // 10 ** len(digits)
+    scale: int = 10 ** len(digits)
+    return int(match.group(1) + digits) * factor // scale

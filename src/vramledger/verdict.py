@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from vramledger.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """Whether the plan holds.
 
     `holds` is True (under `conditions`), False (`shortfall_bytes` says by how much at least, `remedies`

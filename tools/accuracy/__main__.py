@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
+from msgspec.structs import asdict
 from tools.accuracy.cases import ModelSet, newest_by_date, prepare, read_cases
 from tools.accuracy.fields import FIELDS, Comparison, compare
 from tools.accuracy.tables import markdown, summary_rows, text

@@ -6,9 +6,11 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.version import NEWEST, OLDEST, VllmVersion, parse_version
@@ -25,8 +27,7 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 RUNTIME_QUANTIZATION = ("fp8", "bitsandbytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A case ready to plan. `device` is None where nothing says how much memory it has; `weights_known` is
     False where the config describes another quantisation than the one that ran; `gaps` are what the log leaves
     open, or says against itself, about turning KV bytes into tokens."""

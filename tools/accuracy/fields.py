@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from tools.accuracy.cases import Case
 
 from vramledger.answer import Plan
@@ -13,8 +14,7 @@ from vramledger.hardware.catalogue import Device, find_device
 from vramledger.units import GIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """One field of one case. `error_percent` is signed, 0 where the printed value lies within what its own
     rounding allows; `inside` is whether it lies in our low..high, None for fields without an interval."""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from functools import lru_cache
 
+from msgspec import Struct
+
 from vramledger.units import MIB, round_up
-from vramledger.values import dataclass
 
 MIN_BLOCK = 512
 SMALL = MIB
@@ -22,8 +23,7 @@ MIN_LARGE = 10 * MIB
 ROUND_LARGE = 2 * MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slack:
+class Slack(Struct, frozen=True, kw_only=True):
     """Bytes beyond what was asked for: `stranded_bytes` counts as allocated, `idle_bytes` is reserved and free."""
 
     stranded_bytes: int

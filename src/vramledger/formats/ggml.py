@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from vramledger.errors import UnknownFormat
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class GgmlType:
+class GgmlType(Struct, frozen=True):
     """One type: its number in a GGUF header, its name, elements and bytes of one block."""
 
     number: int

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.units import ceil_div
-from vramledger.values import dataclass
 
 
 class KvScaling(StrEnum):
@@ -24,8 +25,7 @@ class KvScaling(StrEnum):
     DS_MLA = "ds_mla"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvFormat:
+class KvFormat(Struct, frozen=True, kw_only=True):
     """`name` as the engine's flag spells it; widths of a key and a value element, in bits."""
 
     name: str

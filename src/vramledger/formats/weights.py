@@ -11,11 +11,12 @@ from enum import StrEnum
 from functools import lru_cache
 from math import prod
 
+from msgspec import Struct
+
 from vramledger.errors import UnknownFormat
 from vramledger.formats.dtypes import DType
 from vramledger.formats.ggml import GgmlType
 from vramledger.units import ceil_div
-from vramledger.values import dataclass
 
 Shape = tuple[int, ...]
 
@@ -39,15 +40,13 @@ class Packing(StrEnum):
     DEEPSEEK = "deepseek"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dense:
+class Dense(Struct, frozen=True, kw_only=True):
     """One element after another."""
 
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fp8:
+class Fp8(Struct, frozen=True, kw_only=True):
     """8-bit floats with a scale for the tensor, each row, or each tile of `block` (rows, columns).
 
     `static_input` adds the activation's scale, one value. `scale_name` is what the producer calls the
@@ -61,8 +60,7 @@ class Fp8:
     scale_name: str = "weight_scale"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Int8:
+class Int8(Struct, frozen=True, kw_only=True):
     """8-bit integers with a scale for the tensor or each row (W8A8). `smooth` adds SmoothQuant's fp16 vector over K."""
 
     scale: Granularity
@@ -72,8 +70,7 @@ class Int8:
     smooth: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupInt:
+class GroupInt(Struct, frozen=True, kw_only=True):
     """Integers of 2 to 8 bits packed into int32, a scale for every `group_size` inputs (-1: one a row).
 
     GPTQ stores zero points and a group index always, so `zero_points` and `act_order` change nothing there.
@@ -91,8 +88,7 @@ class GroupInt:
     shape_dtype: DType = DType.I64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nvfp4:
+class Nvfp4(Struct, frozen=True, kw_only=True):
     """4-bit floats, an e4m3 scale for every 16 inputs and an fp32 scale for the tensor.
 
     `input_scale` adds the activation's, `smooth` AWQ's vector over K.
@@ -103,16 +99,14 @@ class Nvfp4:
     smooth: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mxfp:
+class Mxfp(Struct, frozen=True, kw_only=True):
     """OCP microscaling floats of 4 or 8 bits: a power-of-two scale (e8m0, a byte) for every 32 inputs."""
 
     bits: int
     packing: Packing = Packing.MODELOPT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bnb4:
+class Bnb4(Struct, frozen=True, kw_only=True):
     """bitsandbytes 4-bit: two to a byte, a scale for every 64 elements; double quantisation stores those scales in
     8 bits with an fp32 scale for every 256 of them. `quant_type` is nf4 or fp4.
 
@@ -124,13 +118,11 @@ class Bnb4:
     dtype: DType = DType.BF16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bnb8:
+class Bnb8(Struct, frozen=True, kw_only=True):
     """bitsandbytes LLM.int8(): 8-bit integers, an fp32 scale for each row, a byte naming the layout."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ggml:
+class Ggml(Struct, frozen=True, kw_only=True):
     """GGML blocks along K."""
 
     type: GgmlType
@@ -139,8 +131,7 @@ class Ggml:
 WeightFormat = Dense | Fp8 | Int8 | GroupInt | Nvfp4 | Mxfp | Bnb4 | Bnb8 | Ggml
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
+class StoredPart(Struct, frozen=True):
     """One tensor of a stored matrix. `suffix` follows the module's path, its dot included."""
 
     suffix: str

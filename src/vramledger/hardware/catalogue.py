@@ -14,11 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from vramledger.errors import DeviceError
 from vramledger.evidence import Evidence, assumed, reported
 from vramledger.ledger import ByteRange
 from vramledger.units import GIB, MIB, TIB, format_gib, parse_bytes
-from vramledger.values import dataclass
 
 SMALLEST_CUSTOM_BYTES = 256 * MIB
 LARGEST_CUSTOM_BYTES = 4 * TIB
@@ -51,8 +52,7 @@ _NOISE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """One accelerator as one rank sees it.
 
     `total_bytes` is the total that torch reports; low and high are the spread over drivers and hosts.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.tensors import (
@@ -23,11 +25,9 @@ from vramledger.models.tensors import (
     vocab,
     whole,
 )
-from vramledger.values import dataclass
 
 
-@dataclass(slots=True, kw_only=True)
-class Place:
+class Place(Struct, kw_only=True):
     """Where tensors are being listed: a name prefix and the layers (or copies) it repeats over.
 
     Every method appends to the shared list `into`; `at(...)` gives a place beside this one.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.evidence import Evidence
 from vramledger.models.model import Model
 from vramledger.models.quantization import StoredTensor
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """What planning needs to know of a model, however it was read.
 
     `stored` covers every tensor of `model`. `disk_bytes` is the size of all tensors on disk; its evidence

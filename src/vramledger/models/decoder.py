@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, FullAttention, Layer, SlidingWindowAttention, TokenMixer
 from vramledger.models.model import Model, Rope
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heads:
+class Heads(Struct, frozen=True, kw_only=True):
     """Head counts and width as a config states them."""
 
     width: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place, attention, fused_attention, gated_mlp, plain_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import (
@@ -18,11 +20,9 @@ from vramledger.models.mixers import DenseMlp, Layer, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, Stage, hidden, whole
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class Names(Struct, frozen=True, kw_only=True):
     """What a checkpoint calls the parts around the layers. `base` is left out by a class without a head."""
 
     base: str = "model."
@@ -32,8 +32,7 @@ class Names:
     head: str = "lm_head"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skeleton:
+class Skeleton(Struct, frozen=True, kw_only=True):
     """A decoder being described: `root` and `layer` are the places its tensors are listed at.
 
     `head` is "lm_head" (a language model), "score" (a sequence classifier) or "" (embeddings only).

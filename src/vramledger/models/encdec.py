@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place, attention, plain_mlp
 from vramledger.models.config import Config
 from vramledger.models.mixers import ChannelMixer, CrossAttention, EncoderAttention, FullAttention, Layer
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Struct, frozen=True, kw_only=True):
     """One side of an encoder-decoder model: `count` layers of `heads` and an MLP of `inner`."""
 
     width: int
@@ -22,8 +22,7 @@ class Stack:
         return self.width // self.heads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerNames:
+class LayerNames(Struct, frozen=True, kw_only=True):
     """What a class calls its parts. `ffn_norm` is the norm beside the MLP."""
 
     cross: str = "encoder_attn"

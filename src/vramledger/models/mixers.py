@@ -5,11 +5,10 @@ Head counts and widths are those of the whole model; an engine divides them.
 
 from __future__ import annotations
 
-from vramledger.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullAttention:
+class FullAttention(Struct, frozen=True, kw_only=True):
     """Causal attention over the whole context. MHA, GQA and MQA are one thing with three head counts."""
 
     q_heads: int
@@ -22,41 +21,35 @@ class FullAttention:
         return self.kv_heads * (self.head_dim + self.v_head_dim)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingWindowAttention(FullAttention):
+class SlidingWindowAttention(FullAttention, frozen=True, kw_only=True):
     """Attention over the last `window` tokens, the current one included."""
 
     window: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedAttention(FullAttention):
+class ChunkedAttention(FullAttention, frozen=True, kw_only=True):
     """Attention within fixed chunks of `chunk` tokens (Llama 4's local layers)."""
 
     chunk: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossAttention(FullAttention):
+class CrossAttention(FullAttention, frozen=True, kw_only=True):
     """Attention of a decoder over an encoder's output of at most `max_encoder_tokens` tokens (0: unknown)."""
 
     max_encoder_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderAttention(FullAttention):
+class EncoderAttention(FullAttention, frozen=True, kw_only=True):
     """Bidirectional attention; nothing is kept between steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedKvAttention(FullAttention):
+class SharedKvAttention(FullAttention, frozen=True, kw_only=True):
     """Attention that reads the KV cache of layer `source_layer` and keeps none of its own."""
 
     source_layer: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparseIndexer:
+class SparseIndexer(Struct, frozen=True, kw_only=True):
     """The scorer of DeepSeek sparse attention: one key of `head_dim` a token beside the latent.
 
     `keeps_keys` is False for layers that reuse another layer's selection.
@@ -68,8 +61,7 @@ class SparseIndexer:
     keeps_keys: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedAttention(FullAttention):
+class IndexedAttention(FullAttention, frozen=True, kw_only=True):
     """Attention over the tokens or blocks that an indexer selects (MiniMax-M3, Qwen4).
 
     Keys and values of the whole context stay; each token also keeps one index key of `indexer.head_dim`.
@@ -78,8 +70,7 @@ class IndexedAttention(FullAttention):
     indexer: SparseIndexer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention: one vector of kv_lora_rank + rope_dim a token for all heads."""
 
     q_heads: int
@@ -95,8 +86,7 @@ class LatentAttention:
         return self.kv_lora_rank + self.rope_dim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompressedAttention:
+class CompressedAttention(Struct, frozen=True, kw_only=True):
     """DeepSeek-V4: a sliding window of single-vector KV beside a compressed history.
 
     One state of `head_dim` for every `compress_ratio` tokens (0: no history, window only); layers with an
@@ -115,8 +105,7 @@ class CompressedAttention:
         return self.head_dim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba1:
+class Mamba1(Struct, frozen=True, kw_only=True):
     """Selective state space with a state of `inner` x `state` a sequence."""
 
     inner: int
@@ -124,8 +113,7 @@ class Mamba1:
     conv_kernel: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba2:
+class Mamba2(Struct, frozen=True, kw_only=True):
     """State space duality: `heads` of `head_dim` with `state`, B and C shared by `groups`."""
 
     heads: int
@@ -139,8 +127,7 @@ class Mamba2:
         return self.heads * self.head_dim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatedDeltaNet:
+class GatedDeltaNet(Struct, frozen=True, kw_only=True):
     """Gated delta rule (Qwen3-Next, Qwen3.5): a v_heads x v_dim x k_dim state a sequence."""
 
     k_heads: int
@@ -150,8 +137,7 @@ class GatedDeltaNet:
     conv_kernel: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KimiDeltaAttention:
+class KimiDeltaAttention(Struct, frozen=True, kw_only=True):
     """Kimi Linear's delta attention: a heads x head_dim x head_dim state, three convolutions."""
 
     heads: int
@@ -159,24 +145,21 @@ class KimiDeltaAttention:
     conv_kernel: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearAttention:
+class LinearAttention(Struct, frozen=True, kw_only=True):
     """Lightning attention (MiniMax-Text-01): a heads x head_dim x head_dim state a sequence."""
 
     heads: int
     head_dim: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortConvolution:
+class ShortConvolution(Struct, frozen=True, kw_only=True):
     """A causal convolution over `channels` with a state of kernel - 1 steps (LFM2)."""
 
     channels: int
     kernel: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RwkvMixer:
+class RwkvMixer(Struct, frozen=True, kw_only=True):
     """RWKV time mixing: a constant state of `state_elements` fp32 values a sequence."""
 
     state_elements: int
@@ -206,16 +189,14 @@ RECURRENT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseMlp:
+class DenseMlp(Struct, frozen=True, kw_only=True):
     """`gated` has gate and up of `intermediate` each; otherwise one matrix up and one down."""
 
     intermediate: int
     gated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureOfExperts:
+class MixtureOfExperts(Struct, frozen=True, kw_only=True):
     """Routed experts of which `top_k` run for a token, beside shared ones that always run.
 
     `dense_intermediate` is a dense MLP that runs beside the experts in the same layer (0: none).
@@ -232,8 +213,7 @@ class MixtureOfExperts:
 ChannelMixer = DenseMlp | MixtureOfExperts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """One decoder layer. Parallel hybrids (Falcon-H1) have two token mixers; some layers have none."""
 
     index: int

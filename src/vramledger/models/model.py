@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.formats.dtypes import DType
 from vramledger.models.mixers import DenseMlp, Layer, MixtureOfExperts
 from vramledger.models.tensors import Component, Role, Tensor
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rope:
+class Rope(Struct, frozen=True, kw_only=True):
     """One rotary embedding. `max_positions` is the config's own; `scaling` the kind ("default", "linear",
     "dynamic", "yarn", "llama3", "longrope", "mrope", ...) with its `factor` and original length."""
 
@@ -20,8 +20,7 @@ class Rope:
     original_positions: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tower:
+class Tower(Struct, frozen=True, kw_only=True):
     """An encoder for another modality, as the profile run of an engine meets it.
 
     `max_item_tokens` is what one largest item gives the language model after merging, `patches_per_token`
@@ -41,8 +40,7 @@ class Tower:
     kept_hidden_states: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterCounts:
+class ParameterCounts(Struct, frozen=True, kw_only=True):
     """Elements by part, tied tensors once; draft (MTP) heads apart since engines load them only on request."""
 
     total: int
@@ -52,8 +50,7 @@ class ParameterCounts:
     by_group: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Struct, frozen=True, kw_only=True):
     """What a model is. `tensors` covers everything a checkpoint of it holds, with a tied head listed once.
 
     `draft_layers` counts MTP layers stored in the checkpoint (their tensors have Component.DRAFT), `notes`

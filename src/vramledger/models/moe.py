@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import SHARED, Place, attention, gated_mlp, routed_experts, router
@@ -12,15 +14,13 @@ from vramledger.models.decoder import Heads, assemble
 from vramledger.models.mixers import ChannelMixer, DenseMlp, Layer, MixtureOfExperts, TokenMixer
 from vramledger.models.model import Model, Rope
 from vramledger.models.tensors import Component, Role, hidden
-from vramledger.values import dataclass
 
 GATED = ("gate_proj", "up_proj", "down_proj")
 W123 = ("w1", "w3", "w2")
 """Mixtral's names: w1 gates, w3 goes up, w2 goes down."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoeNames:
+class MoeNames(Struct, frozen=True, kw_only=True):
     """Paths of a mixture's parts inside a layer; all but `block` are below `block`.
 
     `bias` names the router's fp32 correction bias ("": none) and `router_dtype` the router's element type
@@ -168,8 +168,7 @@ def published_bf16(config: Config) -> DType:
     return DType.BF16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(Struct, frozen=True, kw_only=True):
     """Next-token prediction layers stored after the last layer, in DeepSeek-V3's layout.
 
     `copies` where the block has its own embedding and head, `norm` the name of its last norm.

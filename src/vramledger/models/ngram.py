@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.config import MAX_LAYERS, Config
 from vramledger.units import round_up
-from vramledger.values import dataclass
 
 MAX_HEADS = 1024
 _WITNESSES = (2, 3, 5, 7)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashedNgrams:
+class HashedNgrams(Struct, frozen=True, kw_only=True):
     """The n-gram branch of decoder layer `layer`.
 
     `rows` of `head_width` elements hold the tables of all `heads`; a token's `heads` rows together are `width`

@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from math import prod
 
+from msgspec import Struct
+
 from vramledger.formats.dtypes import DType
-from vramledger.values import dataclass
 
 
 class AxisKind(StrEnum):
@@ -29,8 +30,7 @@ class AxisKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A run along an axis. `units` is how many pieces it may be cut into (heads, groups, experts, columns)."""
 
     kind: AxisKind
@@ -99,8 +99,7 @@ class Stage(StrEnum):
     EVERY = "every"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """One tensor, repeated over `layers` (decoder or encoder layer indices) or `copies` times elsewhere.
 
     `name` is the checkpoint's own, with `{layer}`, `{block}` (of a tower) and `{expert}` for indices; a

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.models.blocks import Place, attention, gated_mlp, plain_mlp
 from vramledger.models.config import Config
@@ -18,13 +19,11 @@ from vramledger.models.tensors import (
     qkv_heads,
     whole,
 )
-from vramledger.values import dataclass
 
 MAX_PIXELS_A_SIDE = 65536
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vit:
+class Vit(Struct, frozen=True, kw_only=True):
     """Dimensions of a transformer encoder."""
 
     width: int
@@ -93,8 +92,7 @@ def grid_side(config: Config, image: int, patch: int) -> int:
     return image // patch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockNames:
+class BlockNames(Struct, frozen=True, kw_only=True):
     """Names in one encoder block: attention as (qkv, out) or (q, k, v, out), MLP as (up, down) or
     (gate, up, down)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config
 from vramledger.models.model import Tower
@@ -16,7 +18,6 @@ from vramledger.models.tensors import (
     whole,
 )
 from vramledger.models.towers import Vit, patch_embedding, pixels, positions, projection, vit_from_config
-from vramledger.values import dataclass
 
 SOFT_TOKENS = 280
 """`max_soft_tokens` of Gemma4ImageProcessor."""
@@ -26,8 +27,7 @@ SUBSAMPLED = 4
 """Mel frames a token: two convolutions of stride 2."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClippableLinears:
+class ClippableLinears(Struct, frozen=True):
     """Linear layers that a checkpoint may give four scalar bounds (`use_clipped_linears`)."""
 
     place: Place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config

@@ -5,10 +5,11 @@ Gemma 3n's config only names it (`mobilenetv5_300m_enc`), so its stages are writ
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place
 from vramledger.models.model import Tower
 from vramledger.models.tensors import Role, hidden, whole
-from vramledger.values import dataclass
 
 NAME = "mobilenetv5_300m_enc"
 OUTPUT = 2048
@@ -17,8 +18,7 @@ FUSED_STAGES = 2
 """Stages whose outputs the fusion adapter joins (`msfa_indices` of -2 and -1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inverted:
+class Inverted(Struct, frozen=True, kw_only=True):
     """A universal inverted residual: depthwise kernels before and in the middle (0: none), and an expansion."""
 
     times: int
@@ -27,8 +27,7 @@ class Inverted:
     expand: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiQuery:
+class MultiQuery(Struct, frozen=True, kw_only=True):
     """Mobile multi-query attention: one key and one value head, downsampled by a 3 x 3 kernel if `strided`."""
 
     times: int

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from vramledger.models.sources.header_table import HeaderTable
 from vramledger.report.text import Line, columns, gib, line, wrapped
-from vramledger.values import dataclass
 
 _MOST_ROWS = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderFacts:
+class HeaderFacts(Struct, frozen=True, kw_only=True):
     """Totals of a header table. `patterns` are the largest rows first: name template, dtype, shape, count, bytes."""
 
     tensor_count: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from vramledger.errors import UnknownFormat, VramledgerError
 from vramledger.formats.kv import KvFormat, kv_bytes, kv_format, latent_bytes
@@ -25,7 +27,6 @@ from vramledger.models.mixers import (
 )
 from vramledger.models.model import Model, ParameterCounts, tensor_group
 from vramledger.units import ceil_div
-from vramledger.values import dataclass
 
 KV_FORMATS = ("auto", "fp8", "nvfp4", "fp8_ds_mla")
 
@@ -51,16 +52,14 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A mixer by kind, with its dimensions by name."""
 
     kind: str
     dimensions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerKind:
+class LayerKind(Struct, frozen=True, kw_only=True):
     """Layers that are alike. `runs` are first and last index of each unbroken run; `stack` is decoder, encoder
     or draft."""
 
@@ -71,8 +70,7 @@ class LayerKind:
     channel_mixer: Part | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormatShare:
+class FormatShare(Struct, frozen=True, kw_only=True):
     """What one part of the model stores in one format."""
 
     group: str
@@ -81,8 +79,7 @@ class FormatShare:
     stored_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCost:
+class KvCost(Struct, frozen=True, kw_only=True):
     """Bytes one token adds over all decoder layers, unsplit. `windowed_bytes` of them stop growing at the
     window or chunk; `dtype` is the cache's element format."""
 
@@ -91,8 +88,7 @@ class KvCost:
     windowed_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True, kw_only=True):
     """`state_bytes_per_sequence` is the constant state of recurrent layers, None where it could not be sized."""
 
     layers: tuple[LayerKind, ...]

@@ -7,7 +7,7 @@ the hidden states are alive in both. Encoders for other modalities run first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, padded_vocab
@@ -29,8 +29,7 @@ from vramledger.models.mixers import (
 from vramledger.models.model import Model, Tower
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationPeak:
+class ActivationPeak(Struct, frozen=True, kw_only=True):
     """Bytes at the two (three) moments that compete; `encoder_cache_bytes` stays alive through the others."""
 
     forward_bytes: int

@@ -5,8 +5,9 @@ Source: vllm v1/worker/gpu_worker.py (`determine_available_memory`), worker/work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
@@ -41,8 +42,7 @@ ACTIVATION_LOW_PERCENT = 92
 ACTIVATION_HIGH_PERCENT = 115
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTerms:
+class RankTerms(Struct, frozen=True, kw_only=True):
     """Every term of one kind of rank, before they become ledger entries. `bytes_per_block` is one pool block
     on this rank."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from msgspec import Struct
+from msgspec.structs import fields
 
 from vramledger.errors import FlagError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelPlan:
+class ParallelPlan(Struct, frozen=True, kw_only=True):
     """Sizes of the parallel groups of one engine; `dp` counts data-parallel replicas."""
 
     tp: int = 1
@@ -45,16 +45,14 @@ class ParallelPlan:
         return self.expert_group if self.enable_expert_parallel else 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
+class Speculation(Struct, frozen=True, kw_only=True):
     """`--speculative-config`: the method and how many tokens it drafts."""
 
     method: str
     num_speculative_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VllmFlags:
+class VllmFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `offline` is the `LLM` class instead of `vllm serve`;
     `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
 

@@ -6,7 +6,7 @@ Source: vllm config/vllm.py (capture sizes by version), v1/worker/gpu_model_runn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.hardware.catalogue import Device
@@ -20,8 +20,7 @@ GRAPH_BYTES_PER_LAYER = ByteRange(100 * KIB, 250 * KIB, 340 * KIB)
 GRAPH_OBSERVATIONS = "7 start-up logs: 225 to 300 KiB a graph and layer in six, 23 KiB in one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphPlan:
+class GraphPlan(Struct, frozen=True, kw_only=True):
     """Captured sizes by mode."""
 
     piecewise: tuple[int, ...]

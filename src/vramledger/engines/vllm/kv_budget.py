@@ -7,7 +7,8 @@ check_enough_kv_cache_memory); kv_cache_planning.py in 0.33.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from vramledger.engines.vllm.kv_groups import Group, Layout
 from vramledger.engines.vllm.kv_packed import Packing
@@ -16,8 +17,7 @@ from vramledger.engines.vllm.settings import Settings
 from vramledger.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True):
     """What the engine prints for `num_blocks` blocks."""
 
     num_blocks: int

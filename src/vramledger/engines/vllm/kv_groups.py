@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from vramledger.engines.vllm.kv_packed import Packing, block_bytes, is_packed, pack, packing_of
 from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, LayerSpec
@@ -17,8 +19,7 @@ from vramledger.units import ceil_div
 FULL_KINDS = (KvKind.FULL, KvKind.CROSS, KvKind.MLA, KvKind.INDEXER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Layers that share block ids. `specs` are the distinct specs of a uniform-type group, else one."""
 
     spec: KvSpec
@@ -34,8 +35,7 @@ class Group:
         return [m.spec.page_bytes for m in self.members if layers is None or m.layer in layers]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Groups of a whole model; `unified` tells that windows were given up and all layers keep all tokens.
 
     `distinct` is derived: each spec with the number of groups that have it.
@@ -44,11 +44,11 @@ class Layout:
     groups: tuple[Group, ...]
     unified: bool = False
     packing: Packing = Packing.NONE
-    distinct: tuple[tuple[KvSpec, int], ...] = field(init=False)
+    distinct: tuple[tuple[KvSpec, int], ...] = ()
 
     def __post_init__(self) -> None:
         counts = Counter(group.spec for group in self.groups)
-        object.__setattr__(self, "distinct", tuple(counts.items()))
+        force_setattr(self, "distinct", tuple(counts.items()))
 
     def bytes_per_block(self, layers: range | None = None) -> int:
         """Bytes one pool block takes on a stage that holds `layers`: the widest group there, or what the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from vramledger.engines.vllm.budget import RankTerms
 from vramledger.engines.vllm.kv_budget import (

@@ -7,8 +7,10 @@ Source: vllm v1/kv_cache_interface.py, model_executor/layers/mamba/mamba_utils.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.errors import FlagError
@@ -54,8 +56,7 @@ class KvKind(StrEnum):
     RECURRENT = "mamba"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvSpec:
+class KvSpec(Struct, frozen=True, kw_only=True):
     """A layer's cache on one rank. Two layers whose specs are equal may share block ids.
 
     `page_bytes` is one block, padding included; `content_bytes` without it. `window` counts tokens (0:
@@ -73,16 +74,14 @@ class KvSpec:
     tokens_per_state: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSpec:
+class LayerSpec(Struct, frozen=True, kw_only=True):
     """The spec of one layer; a layer may have several (parallel hybrids, MLA with an indexer)."""
 
     layer: int
     spec: KvSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentState:
+class RecurrentState(Struct, frozen=True, kw_only=True):
     """Bytes one sequence keeps in one recurrent layer on one rank."""
 
     conv_bytes: int

@@ -6,8 +6,9 @@ bitsandbytes.py, compressed_tensors/), quantization/utils/marlin_utils.py, fused
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import lcm
+
+from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.settings import Settings
@@ -31,8 +32,7 @@ from vramledger.units import ceil_div, round_up
 FP32 = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
+class Laid(Struct, frozen=True):
     """Bytes of one local matrix (or stack): elements, scales and zero points, padding."""
 
     elements: int
@@ -44,8 +44,7 @@ class Laid:
         return self.elements + self.scales + self.padding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertPadding:
+class ExpertPadding(Struct, frozen=True, kw_only=True):
     """What the experts' kernel rounds local widths up to, and the element type of biases."""
 
     intermediate: int = 1

@@ -7,7 +7,8 @@ vocal_parallel_embedding.py, logits_processor.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_part, repetitions
@@ -22,8 +23,7 @@ ROW = {Role.O, Role.DOWN, Role.SHARED_DOWN, Role.SSM_OUT}
 EXPERTS = {Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_GATE_UP, Role.EXPERT_DOWN}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraBytes:
+class LoraBytes(Struct, frozen=True, kw_only=True):
     """Bytes of all slots on one rank, by kind of module."""
 
     linears: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+
+from msgspec.structs import fields
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes

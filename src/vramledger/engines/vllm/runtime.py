@@ -6,7 +6,7 @@ the documentation compares them with start-up logs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.hardware.catalogue import Device
@@ -14,8 +14,7 @@ from vramledger.ledger import ByteRange
 from vramledger.units import GIB, MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Struct, frozen=True, kw_only=True):
     """A range and where it comes from."""
 
     bytes: ByteRange

@@ -5,7 +5,7 @@ Source: vllm engine/arg_utils.py (`get_batch_defaults`, `EngineArgs.create_engin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability
 from vramledger.engines.vllm.flags import AUTO, ParallelPlan, VllmFlags
@@ -20,8 +20,7 @@ from vramledger.units import GIB
 V2_RUNNER_EVERYWHERE = 29
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """Numbers the engine runs with. `max_tokens` is T of the rules, `max_rows` R, `context_len` L.
 
     `v1` is the engine generation; `v2_runner` the second model runner of V1 (0.22 and newer).

@@ -6,8 +6,9 @@ distributed/utils.py (get_pp_indices).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.kv_specs import extended_groups, local_kv_heads
@@ -23,8 +24,7 @@ MAX_EXTRA_LAYERS = 1024
 TOWERS = (Component.VISION, Component.AUDIO, Component.PROJECTOR)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankKind:
+class RankKind(Struct, frozen=True, kw_only=True):
     """One kind of rank: its pipeline stage, its layers, how many of the experts it holds."""
 
     ranks: tuple[int, ...]

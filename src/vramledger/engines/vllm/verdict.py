@@ -64,19 +64,17 @@ def judge(
             assumed=assumptions,
         )
     if beyond.high > 0:
+        outside = "driver context, communicators, block tables, graphs"
         conditions += (
-            f"what the engine leaves out of its budget stays {format_gib(beyond.high)} below its high end "
-            "(driver context, communicators, block tables, graphs)",
+            f"what the engine does not charge ({outside}) stays {format_gib(beyond.high)} below its high end",
         )
     if need > low:
+        left = f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)"
         return Verdict(
             holds=None,
             summary="cannot be told: the need lies inside the range of what is left",
             conditions=conditions,
-            missing=(
-                f"the start-up's own figure for KV memory: {format_gib(need)} are needed, "
-                f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)",
-            ),
+            missing=(f"the start-up's own figure for KV memory: {format_gib(need)} are needed, {left}",),
             remedies=remedies,
             assumed=assumptions,
         )

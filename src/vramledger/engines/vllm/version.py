@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from vramledger.errors import FlagError
 
 _VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-a-z].*)?$")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class VllmVersion:
+class VllmVersion(Struct, frozen=True, order=True):
     """A release. Pre-releases and dev builds count as the release they lead to."""
 
     major: int

@@ -7,8 +7,9 @@ layers/mla.py, layers/attention/mla_attention.py (absorbed copies).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import prod
+
+from msgspec import Struct, field
 
 from vramledger.engines.allocator import Slack, allocation_slack
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
@@ -63,8 +64,7 @@ _GROUPS = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class GroupBytes:
+class GroupBytes(Struct):
     """Running totals of one line of the ledger."""
 
     elements: int = 0
@@ -77,8 +77,7 @@ class GroupBytes:
         return self.elements + self.scales + self.padding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankWeights:
+class RankWeights(Struct, frozen=True, kw_only=True):
     """Device bytes of one rank. `slack` is what the allocator takes beside the tensors, `load_peak_extra_bytes`
     what the largest module's repacking holds twice, `dequantised_bytes` the largest matrix that a forward
     unpacks whole (bitsandbytes); `expert_format` names the experts' storage for the choice of kernels."""
@@ -98,8 +97,7 @@ class RankWeights:
         return held + self.absorbed_bytes + self.rope_bytes + self.slack.stranded_bytes
 
 
-@dataclass(slots=True)
-class _Matrix:
+class _Matrix(Struct):
     """Logical tensors that lie in one device tensor. `layers` orders allocations; `dense_bytes` is set for
     tensors without a matrix layout."""
 

@@ -6,7 +6,7 @@ layers/attention/mla_attention.py; sizes of library workspaces from torch and Fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.settings import Settings
@@ -20,8 +20,7 @@ MLA_WORKSPACE_TOKENS = 65536
 FLASHINFER_BYTES = 394 * MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoeWorkspace:
+class MoeWorkspace(Struct, frozen=True, kw_only=True):
     """Two buffers of the experts' kernels and what routing needs. `persistent` since 0.13."""
 
     buffer_bytes: int

@@ -7,6 +7,8 @@ value projection: values are the raw keys, normed apart, so that keys and values
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place, fused_experts, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.decoder import assemble
@@ -24,13 +26,11 @@ from vramledger.models.mixers import (
 from vramledger.models.model import Model, Rope
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Role, hidden, whole
-from vramledger.values import dataclass
 
 NORMS = ("input", "post_attention", "pre_feedforward", "post_feedforward")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _Kind(Struct, frozen=True, kw_only=True):
     """One kind of attention layer; `window` 0 sees the whole context."""
 
     kv: int

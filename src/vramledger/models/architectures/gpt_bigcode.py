@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.architectures.gpt2 import finish_gpt2, gpt2_skeleton
 from vramledger.models.config import Config

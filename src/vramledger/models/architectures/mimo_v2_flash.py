@@ -3,6 +3,8 @@ with other KV head counts than the full ones and a sink for each head, values na
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.models.blocks import Place, attention, gated_mlp
 from vramledger.models.config import Config
 from vramledger.models.mixers import DenseMlp, FullAttention, Layer, SlidingWindowAttention
@@ -19,14 +21,12 @@ from vramledger.models.moe import (
 )
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Component, Role, Stage, q_heads
-from vramledger.values import dataclass
 
 DRAFTS = 3
 """Draft layers of the published checkpoint (model.mtp.layers.0 to 2); its config does not count them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
+class _Side(Struct, frozen=True, kw_only=True):
     """The attention of one kind of layer."""
 
     mixer: FullAttention

@@ -5,7 +5,7 @@ The config counts MTP modules, but the published checkpoints hold none.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config

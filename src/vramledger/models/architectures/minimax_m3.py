@@ -6,7 +6,7 @@ The published checkpoint holds no MTP modules, although its config counts them.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.architectures.minimax_m2 import NAMES
 from vramledger.models.blocks import Place

@@ -7,7 +7,8 @@ of the hidden width; either part may be left out or replaced by one square matri
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.models.blocks import gated_mlp
 from vramledger.models.config import Config
@@ -17,13 +18,11 @@ from vramledger.models.mixers import DenseMlp, FullAttention, Layer
 from vramledger.models.model import Model
 from vramledger.models.tensors import Role, hidden
 from vramledger.units import ceil_div
-from vramledger.values import dataclass
 
 _INTERMEDIATE_STEP = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
+class _Block(Struct, frozen=True, kw_only=True):
     """One layer. `heads` is None without attention and `inner` 0 without an MLP; a part may be one matrix."""
 
     heads: Heads | None

@@ -6,7 +6,8 @@ Qwen3.5 has the same layers with other tensors in the delta rule; it uses `build
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.models.blocks import (
     SHARED,
@@ -26,13 +27,11 @@ from vramledger.models.model import Model, Rope
 from vramledger.models.recurrent import gated_delta_from_config, gated_delta_net
 from vramledger.models.rope import rope_from_config
 from vramledger.models.tensors import Component, Role, Stage, hidden, whole
-from vramledger.values import dataclass
 
 MAX_DRAFT_LAYERS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class Style(Struct, frozen=True, kw_only=True):
     """What differs between the generations: how the delta rule and the experts are stored, names, MTP."""
 
     default_class: str

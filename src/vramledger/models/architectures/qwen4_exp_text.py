@@ -7,7 +7,7 @@ MTP block (`mtp.`) is not described.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.models.blocks import (

@@ -7,7 +7,7 @@ adapter), text-to-unit and vocoder are listed as audio.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.blocks import Place, attention, plain_mlp
 from vramledger.models.config import Config

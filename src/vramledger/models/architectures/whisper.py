@@ -3,7 +3,7 @@ spectrogram, so one window of audio is max_source_positions encoder positions.""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models.blocks import Place
 from vramledger.models.config import Config

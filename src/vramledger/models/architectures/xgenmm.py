@@ -5,7 +5,7 @@ The text model's embedding and head get a few rows of their own beside the train
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from vramledger.models import architectures
 from vramledger.models.blocks import Place

@@ -64,7 +64,9 @@ def fbgemm_fp8(config: Config, model: Config, _dtype: DType, where: str) -> Rule
     if "modules_to_not_convert" not in config:
         last = model.num_layers() - 1
         ignored = ("re:.*self_attn.*", "re:.*layers[.]0[.].*", f"re:.*layers[.]{last}[.].*")
-        config.assume("fbgemm_fp8 without modules_to_not_convert: attention, first and last layer taken as unquantised")
+        config.assume(
+            "fbgemm_fp8 without modules_to_not_convert: attention, first and last layer taken as unquantised"
+        )
     rule = Rule(format=Fp8(scale=Granularity.CHANNEL))
     return (rule,), Names.of(ignored, where)
 

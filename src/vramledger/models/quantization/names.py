@@ -11,12 +11,12 @@ parts stand in a row, one with a number only from the start, and both match ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from vramledger.errors import UnknownFormat
 from vramledger.models.quantization.patterns import compile_pattern, glob_pattern, is_number_sensitive
 from vramledger.models.tensors import Tensor
-from vramledger.values import dataclass
 
 _HEADS = frozenset({"model", "language_model", "text_model", "backbone"})
 _SPELLINGS = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
@@ -56,8 +56,7 @@ def _shape(parts: list[str]) -> tuple[str, tuple[int, ...]]:
     return ".".join("#" if part.isdecimal() and len(part) < 8 else part for part in parts), numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
+class _Path(Struct, frozen=True):
     """One spelling of a tensor's module: its parts with "#" for numbers, and what each number is."""
 
     parts: tuple[str, ...]
@@ -76,8 +75,7 @@ class _Path:
         return cls(tuple(parts), tuple(slots))
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """A list of names, `re:` patterns and `*` patterns. `is_substring` is AutoAWQ's reading: any part of a name."""
 
     where: str

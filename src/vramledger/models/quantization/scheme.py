@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.formats.dtypes import DType
 from vramledger.formats.weights import Dense, GroupInt, WeightFormat, stored_bytes
 from vramledger.models.model import Model
 from vramledger.models.quantization.names import Names, Repetitions, repetitions
 from vramledger.models.tensors import Component, Role, Tensor
-from vramledger.values import dataclass
 
 EXPERT_ROLES = frozenset({Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_GATE_UP, Role.EXPERT_DOWN})
 _TEXT = frozenset({Component.DECODER, Component.DRAFT})
@@ -24,8 +25,7 @@ class Scope(StrEnum):
     EXPERTS = "experts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A format for the linears of `scope` that `names` lists (None: all). The head is among them only where
     `lm_head` says so or names can name it."""
 
@@ -35,16 +35,14 @@ class Rule:
     lm_head: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredKv:
+class DeclaredKv(Struct, frozen=True, kw_only=True):
     """A KV cache type that the checkpoint asks for, in vLLM's spelling, and the key that says so."""
 
     dtype: str
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTensor:
+class StoredTensor(Struct, frozen=True, kw_only=True):
     """A tensor over the repetitions that share a format."""
 
     tensor: Tensor
@@ -56,8 +54,7 @@ class StoredTensor:
         return stored_bytes(self.tensor.shape, self.format) * self.tensor.repetitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizationScheme:
+class QuantizationScheme(Struct, frozen=True, kw_only=True):
     """Rules in order; the first that takes a repetition decides. `method` is the config's own word for it.
 
     `text_only` is set where the config of the text model, not of the whole, has the scheme: towers stay plain.

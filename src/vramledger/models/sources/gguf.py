@@ -12,6 +12,8 @@ from math import prod
 from pathlib import Path
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from vramledger.errors import HeaderError, UnknownFormat
 from vramledger.formats.ggml import ggml_type
 from vramledger.models.sources.bounded_file import open_for_headers, quote, shown
@@ -19,7 +21,6 @@ from vramledger.models.sources.gguf_reader import GgufReader, GgufValue
 from vramledger.models.sources.header_table import HeaderFile, HeaderTable, RowBuilder, build_rows
 from vramledger.models.sources.names import template_of
 from vramledger.units import round_up
-from vramledger.values import dataclass
 
 MAX_TENSORS = 200_000
 MAX_KEYS = 65_536
@@ -30,8 +31,7 @@ DEFAULT_ALIGNMENT = 32
 _SPLIT_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GgufTensor:
+class GgufTensor(Struct, frozen=True, kw_only=True):
     """One tensor. `dims` are in the file's order, fastest first; `type` is GGML's name; `offset` is into the data."""
 
     name: str
@@ -41,8 +41,7 @@ class GgufTensor:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GgufInfo:
+class GgufInfo(Struct, frozen=True, kw_only=True):
     """A model's GGUF headers. `metadata` is the first file's; long arrays and texts are kept as their length only."""
 
     files: tuple[HeaderFile, ...]

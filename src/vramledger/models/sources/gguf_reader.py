@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from msgspec import Struct
+
 from vramledger.errors import HeaderError
 from vramledger.models.sources.bounded_file import ReadAt, quote
-from vramledger.values import dataclass
 
 WINDOW_BYTES = 2**20
 MAX_HEADER_BYTES = 2**30
@@ -20,16 +21,14 @@ MAX_STEPS = 4_000_000
 MAX_NESTING = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Array:
+class Array(Struct, frozen=True, kw_only=True):
     """An array that was counted and not kept: a tokenizer's tokens, scores, merges."""
 
     item_type: str
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(Struct, frozen=True, kw_only=True):
     """A text that was measured and not kept."""
 
     length_bytes: int

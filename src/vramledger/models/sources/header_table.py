@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from msgspec import Struct
+
 from vramledger.models.sources.names import compress, index_position
-from vramledger.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorEntry:
+class TensorEntry(Struct, frozen=True, kw_only=True):
     """One tensor of one file. `begin` and `end` are offsets in bytes into the file's data; `dtype` is the file's own name."""
 
     name: str
@@ -21,8 +21,7 @@ class TensorEntry:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderRow:
+class HeaderRow(Struct, frozen=True, kw_only=True):
     """Tensors whose names differ only in their indices and that share an element type and a shape.
 
     `template` has `{}` for each index (see names.py), `layers` holds the values of the first one in ascending
@@ -50,8 +49,7 @@ class HeaderRow:
         return sum(len(run) for run in self.layers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderFile:
+class HeaderFile(Struct, frozen=True, kw_only=True):
     """One file. `data_bytes` is everything after the header, `header_bytes` everything before it."""
 
     name: str
@@ -62,8 +60,7 @@ class HeaderFile:
     metadata: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderTable:
+class HeaderTable(Struct, frozen=True, kw_only=True):
     """All tensors of a checkpoint. Sums are exact; `notes` says what is odd about the files."""
 
     rows: tuple[HeaderRow, ...]

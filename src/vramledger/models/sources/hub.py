@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from vramledger.errors import SourceError
 from vramledger.models.sources.bounded_file import open_for_headers, quote
 from vramledger.models.sources.header_table import HeaderTable
@@ -21,7 +23,6 @@ from vramledger.models.sources.index_file import INDEX_LIMIT_BYTES
 from vramledger.models.sources.json_file import CONFIG_LIMIT_BYTES
 from vramledger.models.sources.listing import MAX_FILES, Listing, folder_listing
 from vramledger.models.sources.safetensors import HeaderTableBuilder, read_header
-from vramledger.values import dataclass
 
 PARALLEL_REQUESTS = 8
 MAX_RETRIES = 3
@@ -97,8 +98,7 @@ def _online_listing(request: _Request, info: Any) -> Listing:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(Struct, frozen=True, kw_only=True):
     """One repository at one revision, and the library it is asked with."""
 
     hub: Any

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from vramledger.errors import ConfigError
 from vramledger.models.sources.bounded_file import quote, read_whole, shown
 from vramledger.models.sources.header_table import RowBuilder
 from vramledger.models.sources.json_file import parse_json_object
 from vramledger.models.sources.names import compress, templates_of
-from vramledger.values import dataclass
 
 INDEX_LIMIT_BYTES = 256 * 2**20
 MAX_SHARDS = 100_000
@@ -29,8 +29,7 @@ PYTORCH_INDEX = "pytorch_model.bin.index.json"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@ -]{0,254}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexRow:
+class IndexRow(Struct, frozen=True, kw_only=True):
     """Names that differ only in their indices; `layers` holds the values of the first index."""
 
     template: str
@@ -38,8 +37,7 @@ class IndexRow:
     layers: tuple[range, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexInfo:
+class IndexInfo(Struct, frozen=True, kw_only=True):
     """What an index says. `shards` are plain file names; `total_size_bytes` is None where it is not stated."""
 
     file: str

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from vramledger.errors import SourceError
 from vramledger.models.sources.bounded_file import shown
-from vramledger.values import dataclass
 
 if TYPE_CHECKING:
     from vramledger.models.sources.header_table import HeaderTable
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 MAX_FILES = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """File names with their sizes in bytes (None: not known), and the two ways to read them.
 
     `fetch(name)` gives the local path of a small file; `read_headers(names)` the table of safetensors files,

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from vramledger.errors import SourceError, VramledgerError
 from vramledger.evidence import Evidence, reported
 from vramledger.models.config import Config
 from vramledger.models.sources.bounded_file import quote, shown
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
-from vramledger.values import dataclass
 
 if TYPE_CHECKING:
     from vramledger.models.sources.gguf import GgufInfo
@@ -33,8 +34,7 @@ _HUB_ID = re.compile(
 _FILE_SUFFIXES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".txt", ".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """Everything read about one model, nothing derived.
 
     `config` is config.json as parsed (or made from GGUF metadata); `quant_configs` and `side_configs` hold

@@ -1,0 +1,100 @@
+"""Described tensors under llama.cpp's names.
+
+Source: llama.cpp gguf-py/gguf/constants.py (names) and tensor_mapping.py (which model's tensor each one is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vramledger.models.tensors import Role, Tensor
+
+Choices = tuple[tuple[str, ...], ...]
+"""Ways a tensor may be stored, the likeliest first; each is the modules that hold it together."""
+
+
+def _one(*names: str) -> Choices:
+    return tuple((name,) for name in names)
+
+
+_OUTSIDE: dict[Role, Choices] = {
+    Role.EMBEDDING: _one("token_embd"),
+    Role.POSITION_EMBEDDING: _one("position_embd"),
+    Role.LM_HEAD: _one("output"),
+    Role.NORM: _one("output_norm", "token_embd_norm"),
+}
+
+_INSIDE: dict[Role, Choices] = {
+    Role.Q: _one("attn_q"),
+    Role.K: _one("attn_k"),
+    Role.V: _one("attn_v"),
+    Role.QKV: (("attn_qkv",), ("attn_q", "attn_k", "attn_v")),
+    Role.O: _one("attn_output"),
+    Role.Q_A: _one("attn_q_a"),
+    Role.Q_B: _one("attn_q_b"),
+    Role.KV_A: _one("attn_kv_a_mqa"),
+    Role.KV_B: (("attn_kv_b",), ("attn_k_b", "attn_v_b")),
+    Role.SINKS: _one("attn_sinks"),
+    Role.GATE: _one("ffn_gate"),
+    Role.UP: _one("ffn_up"),
+    Role.GATE_UP: (("ffn_gate", "ffn_up"), ("ffn_up",)),
+    Role.DOWN: _one("ffn_down"),
+    Role.EXPERT_GATE: _one("ffn_gate_exps", "ffn_gate.{}"),
+    Role.EXPERT_UP: _one("ffn_up_exps", "ffn_up.{}"),
+    Role.EXPERT_GATE_UP: (("ffn_gate_exps", "ffn_up_exps"), ("ffn_gate_up_exps",)),
+    Role.EXPERT_DOWN: _one("ffn_down_exps", "ffn_down.{}"),
+    Role.SHARED_GATE: _one("ffn_gate_shexp"),
+    Role.SHARED_UP: _one("ffn_up_shexp"),
+    Role.SHARED_GATE_UP: (("ffn_gate_shexp", "ffn_up_shexp"),),
+    Role.SHARED_DOWN: _one("ffn_down_shexp"),
+    Role.SSM_IN: _one("shortconv.in_proj"),
+    Role.SSM_CONV: _one("shortconv.conv"),
+    Role.SSM_OUT: _one("shortconv.out_proj"),
+    Role.ROUTER: _one("ffn_gate_inp"),
+}
+
+# Roles do not tell norms and router tensors apart; the checkpoint's own names do.
+_BY_TAIL: dict[str, Choices] = {
+    "input_layernorm": _one("attn_norm"),
+    "operator_norm": _one("attn_norm"),
+    "ffn_norm": _one("ffn_norm"),
+    "pre_feedforward_layernorm": _one("ffn_norm"),
+    "post_attention_layernorm": _one("post_attention_norm", "ffn_norm"),
+    "post_feedforward_layernorm": _one("post_ffw_norm"),
+    "q_norm": _one("attn_q_norm"),
+    "k_norm": _one("attn_k_norm"),
+    "q_layernorm": _one("attn_q_norm"),
+    "k_layernorm": _one("attn_k_norm"),
+    "q_a_layernorm": _one("attn_q_a_norm"),
+    "kv_a_layernorm": _one("attn_kv_a_norm"),
+    "shared_expert_gate": _one("ffn_gate_inp_shexp"),
+    "e_score_correction_bias": _one("exp_probs_b"),
+    "expert_bias": _one("exp_probs_b"),
+}
+
+BUFFERS = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})
+"""Rotary tables that the file stores and no model has as parameters; also inside layers."""
+
+
+def gguf_stems(tensor: Tensor, theirs: Collection[str]) -> tuple[str, ...]:
+    """The modules of a GGUF file that hold a described tensor, templates as in a header table; empty where none does."""
+    tail = _tail(tensor)
+    choices = _BY_TAIL.get(tail) or (_INSIDE if tensor.layers else _OUTSIDE).get(tensor.role, ())
+    head = "blk.{}." if tensor.layers else ""
+    for names in choices:
+        stems = tuple(head + name for name in names)
+        if all(stem in theirs for stem in stems):
+            return stems
+    return ()
+
+
+def is_bias(tensor: Tensor) -> bool:
+    """Whether llama.cpp stores the tensor as the `.bias` of its module."""
+    return tensor.name.endswith((".bias", "_proj_bias")) or _BY_TAIL.get(_tail(tensor)) == _one("exp_probs_b")
+
+
+def _tail(tensor: Tensor) -> str:
+    name = tensor.name
+    for suffix in (".weight", ".bias"):
+        name = name.removesuffix(suffix)
+    return name.rpartition(".")[2]
