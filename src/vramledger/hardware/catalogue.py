@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.errors import DeviceError
 from vramledger.evidence import Evidence, assumed, reported
@@ -27,6 +28,7 @@ _LONGEST_NAME = 100
 
 _FILE = Path(__file__).with_name("devices.json")
 _CUSTOM_PREFIX = "custom:"
+_CPU_PREFIX = "cpu:"
 _BARE_SIZE = re.compile(r"\d[\d.]*\s*[kmgt]i?b?", re.IGNORECASE)
 _MARKS = re.compile(r"\((?:r|tm)\)", re.IGNORECASE)
 _WORDS = re.compile(r"[a-z]+|\d+")
@@ -94,7 +96,8 @@ def find_device(text: str) -> Device:
     """The device a person names, or one of a given size.
 
     Case, punctuation and brand words do not matter ("h100-80gb", "NVIDIA H100 80GB HBM3"). "80GiB" and
-    "custom:79.19GiB" are a device of exactly that size whose architecture is unknown. Raises DeviceError for
+    "custom:79.19GiB" are a device of exactly that size whose architecture is unknown, "cpu:24GiB" a host
+    that an engine's CPU back end runs on. Raises DeviceError for
     an unknown name (with the closest ones), for a name that devices of different memory share ("A100"), and
     for a size outside 256 MiB to 4 TiB.
     """
@@ -105,6 +108,10 @@ def find_device(text: str) -> Device:
         )
     if wanted.lower().startswith(_CUSTOM_PREFIX):
         return _custom(wanted[len(_CUSTOM_PREFIX) :].strip())
+    if wanted.lower().startswith(_CPU_PREFIX):
+        size = wanted[len(_CPU_PREFIX) :].strip()
+        host = assumed("memory of the host's node as given", size)
+        return replace(_custom(size), name=wanted.lower(), vendor="cpu", architecture="cpu", evidence=host)
     names = _names_by_key().get(_key(wanted), ())
     if not names and _BARE_SIZE.fullmatch(wanted):
         return _custom(wanted)

@@ -124,7 +124,7 @@ def rank_terms(
     if cached is not None:
         taken = taken + cached.bytes
     outside_context, outside_collectives = context(device), collectives(settings, device)
-    if counts_context_in_budget(settings):
+    if counts_context_in_budget(settings, device):
         taken = taken + outside_context.bytes
         if outside_collectives is not None:
             taken = taken + outside_collectives.bytes

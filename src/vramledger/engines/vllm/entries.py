@@ -197,7 +197,7 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
 
 
 def _outside_entries(settings: Settings, device: Device, terms: RankTerms, layout: Layout) -> list[Entry]:
-    charged = counts_context_in_budget(settings)
+    charged = counts_context_in_budget(settings, device)
     out = [
         _entry(
             Owner.RUNTIME_CONTEXT, "driver context and libraries", ALL_PHASES, terms.context.bytes,

@@ -67,7 +67,7 @@ def resolve(
     notes: list[str] = []
     context, auto = _context_len(model, flags, version, notes)
     v1 = _generation(model, device, version, flags)
-    tokens, seqs = _batch_limits(device, version, flags, context, v1=v1)
+    tokens, seqs = _batch_limits(device, version, flags, context, v1=v1, world_size=plan.world_size)
     hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
     prefix = flags.enable_prefix_caching
     if prefix is None:
@@ -144,7 +144,7 @@ def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:
 
 
 def _batch_limits(
-    device: Device, version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool
+    device: Device, version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool, world_size: int
 ) -> tuple[int, int]:
     tokens = flags.max_num_batched_tokens
     seqs = flags.max_num_seqs
@@ -156,6 +156,9 @@ def _batch_limits(
         ):
             default_tokens = 2048 if version.since(6, 4) else 512
         default_seqs = 256
+    elif device.vendor == "cpu":
+        default_tokens = (4096 if flags.offline else 2048) * world_size
+        default_seqs = (256 if flags.offline else 128) * world_size
     elif not version.since(9):
         named = any(name in device.name.lower() for name in ("h100", "h200", "mi300"))
         default_tokens = {

@@ -130,4 +130,6 @@ def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
 def matmul_workspace_bytes(device: Device) -> int:
     """cuBLAS workspace torch gives each handle: 32 MiB on Hopper and newer, 8 MiB and a little before
     (torch aten/src/ATen/cuda/CUDABlas.cpp)."""
+    if device.vendor == "cpu":
+        return 0
     return (32 if capability(device) >= 90 else 8) * MIB
