@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
 from fractions import Fraction
 from math import prod
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from vramledger.errors import UnknownFormat
 from vramledger.formats.weights import Dense, Shape, WeightFormat, format_label, stored_bytes, stored_parts
 from vramledger.models.headers.findings import Findings
 from vramledger.models.headers.parts import (
-    BIAS,
     MAIN,
     QUANT_STATE,
     Held,
@@ -24,7 +25,6 @@ from vramledger.models.headers.reading import CodedParts, ReadFormat, element_ty
 from vramledger.models.quantization import StoredTensor
 from vramledger.models.sources.header_table import HeaderRow
 from vramledger.models.tensors import Tensor
-from vramledger.values import dataclass
 
 Placed = tuple[int, StoredTensor]
 """A stored tensor with its place in the description."""
@@ -35,8 +35,7 @@ SourceRow = tuple[int, str, HeaderRow]
 PartKey = tuple[str, str, Shape]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """Described tensors and the rows of the modules that hold them together.
 
     `names` are the modules' templates; `one_to_one` is False where projections are fused on one side only. `quiet`
@@ -50,8 +49,7 @@ class Pool:
     quiet: bool = False
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What the comparison of all pools has found: corrected tensors, absent ones, and what of each row was used."""
 
     stored: list[Placed] = field(default_factory=list)
@@ -167,8 +165,7 @@ def _lots(claims: Sequence[Placed]) -> list[tuple[Placed, ...]]:
     return [tuple(members) for _, members in lots]
 
 
-@dataclass(slots=True)
-class _Lot:
+class _Lot(Struct):
     """Claims that share first indices."""
 
     pool: Pool
@@ -200,8 +197,8 @@ class _Lot:
         for index, held in found.items():
             groups.setdefault(tuple(sorted(held)), []).append(index)
         left = [(place, item) for place, item in self.claims]
-        for held, indices in groups.items():
-            left = self._group(held, indices, left, rows)
+        for alike, indices in groups.items():
+            left = self._group(alike, indices, left, rows)
         self.outcome.missing.extend(left)
 
     def _group(
@@ -379,11 +376,11 @@ def _share(
         outside = tuple(layer for layer in tensor.layers if layer not in numbers)
         return _with_layers(item, inside), _with_layers(item, outside), matrices
     each, _ = _matrix(tensor)
-    if fused or tensor.copies == 1:
-        first = first_indices(tensor)
+    first = first_indices(tensor)
+    if tensor.copies == 1 or (fused and first is not None):
         is_here = not first or bool(first & numbers)
         return (item, None, matrices) if is_here else (None, item, matrices)
-    copies = min(tensor.copies, int(matrices // each))
+    copies = min(tensor.copies, len(numbers) if fused else int(matrices // each))
     return _with_copies(item, copies), _with_copies(item, tensor.copies - copies), matrices - copies * each
 
 
@@ -396,9 +393,7 @@ def _with_layers(item: StoredTensor, layers: tuple[int, ...]) -> StoredTensor | 
 def _with_copies(item: StoredTensor, copies: int) -> StoredTensor | None:
     if copies <= 0:
         return None
-    return (
-        item if copies == item.tensor.copies else replace(item, tensor=replace(item.tensor, copies=copies))
-    )
+    return item if copies == item.tensor.copies else replace(item, tensor=replace(item.tensor, copies=copies))
 
 
 def _same_parts(shape: Shape, one: WeightFormat, other: WeightFormat) -> bool:
@@ -409,9 +404,9 @@ def _same_parts(shape: Shape, one: WeightFormat, other: WeightFormat) -> bool:
         mine, others = stored_parts(shape, one), stored_parts(shape, other)
     except UnknownFormat:
         return False
-    return [(p.suffix, p.dtype, plain_shape(p.shape)) for p in mine if not p.suffix.startswith(QUANT_STATE)] == [
-        (p.suffix, p.dtype, plain_shape(p.shape)) for p in others if not p.suffix.startswith(QUANT_STATE)
-    ]
+    return [
+        (p.suffix, p.dtype, plain_shape(p.shape)) for p in mine if not p.suffix.startswith(QUANT_STATE)
+    ] == [(p.suffix, p.dtype, plain_shape(p.shape)) for p in others if not p.suffix.startswith(QUANT_STATE)]
 
 
-__all__ = ["BIAS", "Outcome", "Placed", "Pool", "SourceRow", "compare_pool"]
+__all__ = ["Outcome", "Placed", "Pool", "SourceRow", "compare_pool"]

@@ -65,4 +65,3 @@ def short(name: str) -> str:
 
 def tensors(count: int) -> str:
     return f"{count} tensor" if count == 1 else f"{count} tensors"
-

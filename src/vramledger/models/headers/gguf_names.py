@@ -70,17 +70,22 @@ _BY_TAIL: dict[str, Choices] = {
     "shared_expert_gate": _one("ffn_gate_inp_shexp"),
     "e_score_correction_bias": _one("exp_probs_b"),
     "expert_bias": _one("exp_probs_b"),
+    "eh_proj": _one("nextn.eh_proj"),
+    "enorm": _one("nextn.enorm"),
+    "hnorm": _one("nextn.hnorm"),
+    "embed_tokens": _one("nextn.embed_tokens"),
+    "shared_head.norm": _one("nextn.shared_head_norm"),
+    "shared_head.head": _one("nextn.shared_head_head"),
 }
-
-BUFFERS = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})
-"""Rotary tables that the file stores and no model has as parameters; also inside layers."""
 
 
 def gguf_stems(tensor: Tensor, theirs: Collection[str]) -> tuple[str, ...]:
     """The modules of a GGUF file that hold a described tensor, templates as in a header table; empty where none does."""
-    tail = _tail(tensor)
-    choices = _BY_TAIL.get(tail) or (_INSIDE if tensor.layers else _OUTSIDE).get(tensor.role, ())
-    head = "blk.{}." if tensor.layers else ""
+    in_layers = bool(tensor.layers)
+    choices = (_BY_TAIL.get(_tail(tensor), ()) if in_layers else ()) or (
+        _INSIDE if in_layers else _OUTSIDE
+    ).get(tensor.role, ())
+    head = "blk.{}." if in_layers else ""
     for names in choices:
         stems = tuple(head + name for name in names)
         if all(stem in theirs for stem in stems):
@@ -97,4 +102,5 @@ def _tail(tensor: Tensor) -> str:
     name = tensor.name
     for suffix in (".weight", ".bias"):
         name = name.removesuffix(suffix)
-    return name.rpartition(".")[2]
+    parts = name.split(".")
+    return ".".join(parts[-2:] if parts[-2:-1] == ["shared_head"] else parts[-1:])
