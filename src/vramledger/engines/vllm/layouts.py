@@ -70,17 +70,52 @@ def _trtllm_moe(device: Device, settings: Settings) -> bool:
     return device.architecture == "blackwell" and settings.version.since(12)
 
 
-def _mxfp4_padding(device: Device, settings: Settings) -> ExpertPadding:
-    backend = settings.flags.moe_backend
+def mxfp4_kernel(device: Device, settings: Settings) -> str:
+    """The kernels of MXFP4 experts: "marlin", "triton", "trtllm" or "rocm", unless `--moe-backend` names one.
+
+    TensorRT-LLM's run on data-centre Blackwell only; Triton's on Hopper, from the release that ships the
+    triton_kernels package (quantization/mxfp4.py get_mxfp4_backend to 0.18; fused_moe/oracle/mxfp4.py after).
+    """
+    if settings.flags.moe_backend:
+        return settings.flags.moe_backend
     if device.vendor == "amd":
-        return ExpertPadding(intermediate=256, hidden=256)
-    if backend == "marlin" or (backend is None and capability(device) < 90):
-        return ExpertPadding(intermediate=128, hidden=256)
-    if device.architecture == "blackwell" and backend is None:
-        if not settings.version.since(11):
-            return ExpertPadding(intermediate=256, hidden=256, bias_dtype=DType.F32)
-        return ExpertPadding(intermediate=128, hidden=256, bias_dtype=DType.F32)
-    return ExpertPadding(intermediate=64)
+        return "rocm"
+    generation = capability(device)
+    if 100 <= generation < 110:
+        return "trtllm"
+    if 90 <= generation < 100 and settings.version.since(TRITON_KERNELS_SINCE):
+        return "triton"
+    return "marlin"
+
+
+TRITON_KERNELS_SINCE = 12
+
+
+def _mxfp4_padding(device: Device, settings: Settings) -> ExpertPadding:
+    """Multiples of the kernels; TensorRT-LLM's wanted twice the intermediate one before 0.27."""
+    match mxfp4_kernel(device, settings):
+        case "marlin":
+            return ExpertPadding(intermediate=128, hidden=256)
+        case "trtllm":
+            multiple = 128 if settings.version.since(27) else 256
+            return ExpertPadding(intermediate=multiple, hidden=256, bias_dtype=DType.F32)
+        case "rocm":
+            return ExpertPadding(intermediate=256, hidden=256)
+        case "triton":
+            return ExpertPadding(intermediate=64, bias_dtype=DType.F32)
+        case _:
+            return ExpertPadding(intermediate=64)
+
+
+def _mxfp4_extra_scales(rows: int, columns: int, device: Device, settings: Settings) -> int:
+    """Bytes beside one expert's plain scales on Hopper's Triton kernels: the swizzled copy is padded to 256
+    rows and an even number of groups, and the plain one stayed on the device until 0.24
+    (quantization/utils/mxfp4_utils.py _swizzle_mxfp4; triton_kernels hopper_scale.py)."""
+    if mxfp4_kernel(device, settings) != "triton" or not 90 <= capability(device) < 100:
+        return 0
+    groups = ceil_div(columns, 32)
+    swizzled = round_up(rows, 256) * round_up(groups, 2)
+    return swizzled if not settings.version.since(25) else swizzled - rows * groups
 
 
 def matrix_bytes(
@@ -105,7 +140,10 @@ def matrix_bytes(
         case Nvfp4():
             return _nvfp4(rows, columns, stack)
         case Mxfp(bits=bits):
-            return Laid(count * bits // 8, stack * total_rows * ceil_div(columns, 32))
+            extra = (
+                _mxfp4_extra_scales(total_rows, columns, device, settings) if bits == 4 and stack > 1 else 0
+            )
+            return Laid(count * bits // 8, stack * total_rows * ceil_div(columns, 32), stack * extra)
         case Bnb4(double_quant=nested):
             blocks = ceil_div(total_rows * columns, 64)
             per_matrix = FP32 * blocks

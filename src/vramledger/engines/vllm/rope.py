@@ -9,6 +9,8 @@ from __future__ import annotations
 from vramledger.formats.dtypes import DType
 from vramledger.models.model import Model, Rope
 
+FP32_TABLES = ("gpt_oss", "deepseek_v4")
+
 
 def table_positions(rope: Rope) -> int:
     """Rows of the cache: the config's positions, times the factor for linear scaling, the original length
@@ -30,6 +32,7 @@ def table_positions(rope: Rope) -> int:
 
 
 def rope_table_bytes(model: Model, dtype: DType) -> int:
-    """Bytes of all distinct tables on one rank."""
+    """Bytes of all distinct tables on one rank; gpt-oss and DeepSeek-V4 ask for fp32 ones."""
     distinct = set(model.rope)
-    return sum(table_positions(rope) * rope.rotary_dim * dtype.bits // 8 for rope in distinct)
+    width = DType.F32.bits if model.model_type in FP32_TABLES else dtype.bits
+    return sum(table_positions(rope) * rope.rotary_dim * width // 8 for rope in distinct)

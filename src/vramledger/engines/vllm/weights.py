@@ -118,6 +118,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
     matrices: dict[tuple[object, ...], _Matrix] = {}
     absorbed = 0
     experts_as = _experts_format(checkpoint, settings)
+    twice = _keys_as_values(checkpoint)
     for item in checkpoint.stored:
         tensor = item.tensor
         if not _is_loaded(tensor, settings):
@@ -127,7 +128,8 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
             continue
         stored = _online(item, settings)
         if tensor.linear:
-            _collect(matrices, tensor, stored, repeat, settings, kind)
+            for _ in range(2 if (tensor.module, tensor.layers) in twice else 1):
+                _collect(matrices, tensor, stored, repeat, settings, kind)
             if tensor.role is Role.KV_B and not isinstance(stored, Dense):
                 absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
         else:
@@ -183,6 +185,23 @@ def _allocations(matrix: _Matrix) -> list[int]:
     return [*out, laid.scales] if laid.scales else out
 
 
+def _keys_as_values(checkpoint: Checkpoint) -> frozenset[tuple[str, tuple[int, ...]]]:
+    """Modules and layers of Gemma 4's key projections that have no value projection beside them: the engine
+    loads them into both places of its fused matrix (models/gemma4.py, `attention_k_eq_v`)."""
+    if not checkpoint.model.model_type.startswith("gemma4"):
+        return frozenset()
+    found: dict[tuple[str, tuple[int, ...]], set[Role]] = {}
+    keys = {}
+    for item in checkpoint.stored:
+        tensor = item.tensor
+        if tensor.linear and tensor.role in (Role.K, Role.V):
+            place = (tensor.module.rpartition(".")[0], tensor.layers)
+            found.setdefault(place, set()).add(tensor.role)
+            if tensor.role is Role.K:
+                keys[place] = (tensor.module, tensor.layers)
+    return frozenset(key for place, key in keys.items() if Role.V not in found[place])
+
+
 def _experts_format(checkpoint: Checkpoint, settings: Settings) -> WeightFormat | None:
     """How most experts are stored; None without experts."""
     for item in checkpoint.stored:
@@ -194,7 +213,14 @@ def _experts_format(checkpoint: Checkpoint, settings: Settings) -> WeightFormat 
 def _is_loaded(tensor: Tensor, settings: Settings) -> bool:
     if tensor.component is Component.DRAFT:
         return settings.flags.speculative is not None and settings.flags.speculative.method == "mtp"
+    if tensor.linear and not tensor.parameter and settings.version.since(SHARED_KV_DROPPED_SINCE):
+        return False
     return not (tensor.component in TOWERS and settings.flags.language_model_only)
+
+
+# Layers that read another layer's keys and values hold no projections for them (gemma3n.py, gemma4.py: a q_proj
+# alone); before, the fused matrix was built and what the checkpoint keeps was loaded into it.
+SHARED_KV_DROPPED_SINCE = 30
 
 
 def _online(item: StoredTensor, settings: Settings) -> WeightFormat:

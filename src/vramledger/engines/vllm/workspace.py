@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability, has_fp8_units
+from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_experts
 from vramledger.hardware.catalogue import Device
@@ -57,7 +58,8 @@ def moe_kernel(device: Device, settings: Settings, expert_format: str) -> str:
     if expert_format in ("group_int", "bitsandbytes"):
         return "marlin"
     if expert_format == "mxfp4":
-        return "trtllm" if device.architecture == "blackwell" else "gptoss_triton"
+        kernel = mxfp4_kernel(device, settings)
+        return "gptoss_triton" if kernel in ("triton", "rocm") else kernel
     if expert_format == "nvfp4":
         return "flashinfer_cutlass" if device.architecture == "blackwell" else "marlin"
     if expert_format.startswith("fp8") and not has_fp8_units(device):
