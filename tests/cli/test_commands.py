@@ -178,6 +178,28 @@ def test_an_unknown_architecture_is_named_and_its_headers_still_speak(
     assert capsys.readouterr().out == ""
 
 
+def write_gguf(path: Path, architecture: str) -> None:
+    """A GGUF file of one F32 tensor of 3 x 5, general.architecture as given."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    key = text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    tensor = text("novel.weight") + struct.pack("<IQQIQ", 2, 5, 3, 0, 0)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + key + tensor
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(64))
+
+
+def test_a_gguf_file_of_an_unknown_architecture_still_speaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_gguf(tmp_path / "novel.gguf", "novel")
+    assert main(["model", str(tmp_path / "novel.gguf")]) == 3
+    shown = capsys.readouterr()
+    assert "novel" in shown.err
+    assert "1 tensor," in shown.out
+
+
 def test_flags_in_the_engines_own_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = str(write_config(tmp_path, RECURRENT))
     device = ("--device", "H200-141GB")

@@ -51,7 +51,7 @@ def header_lines(facts: HeaderFacts, *, width: int = 80) -> Iterator[Line]:
     """The page of `facts`."""
     types = ", ".join(f"{name} {gib(size)} GiB" for name, size in facts.bytes_by_dtype)
     yield from wrapped(
-        f"the headers say: {facts.tensor_count:,} tensors, {gib(facts.total_bytes)} GiB ({types})",
+        f"the headers say: {facts.tensor_count:,} tensor{'s' if facts.tensor_count != 1 else ''}, {gib(facts.total_bytes)} GiB ({types})",
         width,
         rest="  ",
         style="head",
