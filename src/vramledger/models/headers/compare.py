@@ -11,7 +11,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from vramledger.errors import UnknownFormat
-from vramledger.formats.weights import Dense, Shape, WeightFormat, format_label, stored_bytes, stored_parts
+from vramledger.formats.weights import (
+    Dense,
+    Ggml,
+    Shape,
+    WeightFormat,
+    format_label,
+    stored_bytes,
+    stored_parts,
+)
 from vramledger.models.headers.findings import Findings
 from vramledger.models.headers.parts import (
     MAIN,
@@ -86,12 +94,17 @@ def _matrix(tensor: Tensor) -> tuple[int, Shape]:
     return 1, tensor.shape
 
 
-def _expected(item: StoredTensor, kind: WeightFormat | None = None) -> list[tuple[PartKey, int, Shape]]:
-    """Parts of a stored tensor over all its repetitions: key, count, shape as described."""
+def _expected(item: StoredTensor) -> list[tuple[PartKey, int, Shape]]:
+    """Parts of a stored tensor over all its repetitions: key, count, shape as described.
+
+    A GGUF header states a block type's shape in elements.
+    """
     stack, shape = _matrix(item.tensor)
     copies = stack * item.tensor.repetitions
+    if isinstance(item.format, Ggml):
+        return [((".weight", item.format.type.name, plain_shape(shape)), copies, shape)]
     out = []
-    for part in stored_parts(shape, kind or item.format):
+    for part in stored_parts(shape, item.format):
         text = part.suffix.startswith(QUANT_STATE)
         out.append(
             ((part.suffix, str(part.dtype), () if text else plain_shape(part.shape)), copies, part.shape)

@@ -82,7 +82,7 @@ def _split(template: str, known: frozenset[str]) -> tuple[str, str]:
     for suffix in _BESIDE:
         if template.endswith(suffix):
             stem = template.removesuffix(suffix)
-            if any(stem + main in known for main in MAIN):
+            if stem in known or any(stem + main in known for main in MAIN):
                 return stem, suffix
     if template.endswith("_scales") and template.removesuffix("_scales") + "_blocks" in known:
         return template.removesuffix("_scales"), "_scales"
