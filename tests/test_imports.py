@@ -18,7 +18,7 @@ import vramledger
 ROOT = Path(vramledger.__file__).parent
 
 FLOORS: dict[str, int] = {
-    "values": 0, "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0, "answer": 0,
+    "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0, "answer": 0,
     "formats": 1, "hardware": 1,
     "models": 2,
     "engines": 3,
