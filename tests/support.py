@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from vramledger.answer import Plan
 from vramledger.engines.vllm.budget import RankTerms, rank_terms
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
@@ -409,6 +407,30 @@ LLAMA_4_SCOUT: dict[str, Any] = {
         "vision_output_dim": 4096,
     },
 }
+MIMO_V2_FLASH: dict[str, Any] = {
+    "model_type": "mimo_v2_flash",
+    "add_full_attention_sink_bias": False,
+    "add_swa_attention_sink_bias": True,
+    "head_dim": 192,
+    "hidden_size": 4096,
+    "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, *([1, 1, 1, 1, 1, 0] * 7)],
+    "intermediate_size": 16384,
+    "max_position_embeddings": 262144,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": [0, *([1] * 47)],
+    "n_routed_experts": 256,
+    "n_shared_experts": None,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "partial_rotary_factor": 0.334,
+    "sliding_window_size": 128,
+    "swa_num_key_value_heads": 8,
+    "torch_dtype": "bfloat16",
+    "v_head_dim": 128,
+    "vocab_size": 152576,
+}
 SMOLLM2_135M: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 576,
@@ -460,11 +482,7 @@ def checkpoint(
 H100 = find_device("H100-80GB")
 
 
-def cpu_device() -> Device:
-    """Node memory as the CPU back end sees it: no context, no kernels of a driver, no allocator rounding."""
-    return replace(find_device("24GiB"), name="cpu", vendor="cpu", architecture="cpu")
-
-
+CPU = find_device("cpu:24GiB")
 _PARALLEL = ("tp", "pp", "dp", "dcp", "pcp", "enable_expert_parallel")
 
 
@@ -525,8 +543,8 @@ def terms(
 ) -> list[RankTerms]:
     found = settings(subject, device, version, **values)
     kinds = rank_kinds(subject.model, found.plan, found.flags, found.version)
-    block = layout(subject, device, version, **values).block_size or 16
-    return [rank_terms(subject, found, device, kind, block) for kind in kinds]
+    groups = layout(subject, device, version, **values)
+    return [rank_terms(subject, found, device, kind, groups) for kind in kinds]
 
 
 def tensor_bytes(held: RankWeights) -> int:
