@@ -52,13 +52,15 @@ class SharedKvAttention(FullAttention, frozen=True, kw_only=True):
 class SparseIndexer(Struct, frozen=True, kw_only=True):
     """The scorer of DeepSeek sparse attention: one key of `head_dim` a token beside the latent.
 
-    `keeps_keys` is False for layers that reuse another layer's selection.
+    `keeps_keys` is False for layers that reuse another layer's selection; `tokens_per_key` is above 1 where a
+    group of tokens is pooled into one key.
     """
 
     heads: int
     head_dim: int
     top_k: int
     keeps_keys: bool = True
+    tokens_per_key: int = 1
 
 
 class IndexedAttention(FullAttention, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from vramledger.models.mixers import (
     EncoderAttention,
     FullAttention,
     GatedDeltaNet,
+    IndexedAttention,
     KimiDeltaAttention,
     LatentAttention,
     Layer,
@@ -160,7 +161,7 @@ def layer_specs(
 ) -> tuple[LayerSpec, ...]:
     """Specs of every decoder layer (and draft layer when speculation loads it), recurrent pages aligned."""
     block = primary_block_size(model, settings, device)
-    layers = list(model.layers)
+    layers = _as_run(model, settings)
     if not settings.v1 and model.encoder_layers:
         layers = _v0_encoder_decoder(layers, len(model.encoder_layers))
     if settings.flags.speculative and settings.flags.speculative.method == "mtp":
@@ -190,6 +191,37 @@ def layer_specs(
     return _pad_recurrent(specs) if states else tuple(specs)
 
 
+def runs_mla(model: Model, settings: Settings) -> bool:
+    """Whether latents are cached as latents: since 0.7.1, for the architectures vLLM lists (config.py use_mla,
+    is_deepseek_mla); MiniCPM3 is not among them and caches expanded heads (models/minicpm3.py)."""
+    return settings.version.since(7, 1) and model.model_type != "minicpm3"
+
+
+def _as_run(model: Model, settings: Settings) -> list[Layer]:
+    """The layers as the engine runs them: without MLA every head has a key of nope + rope elements and a value
+    padded to it; before 0.7 DeepSeek's heads were padded to 256 (config.py get_head_size)."""
+    if runs_mla(model, settings):
+        return list(model.layers)
+    expanded: dict[int, TokenMixer] = {}
+
+    def heads(mixer: TokenMixer) -> TokenMixer:
+        if not isinstance(mixer, LatentAttention):
+            return mixer
+        if id(mixer) not in expanded:
+            dim = mixer.nope_dim + mixer.rope_dim
+            if not settings.version.since(7) and model.model_type != "minicpm3":
+                dim = 256
+            expanded[id(mixer)] = FullAttention(
+                q_heads=mixer.q_heads, kv_heads=mixer.q_heads, head_dim=dim, v_head_dim=dim
+            )
+        return expanded[id(mixer)]
+
+    return [
+        replace(layer, token_mixers=tuple(heads(mixer) for mixer in layer.token_mixers))
+        for layer in model.layers
+    ]
+
+
 def _v0_encoder_decoder(layers: list[Layer], count: int) -> list[Layer]:
     """V0 sizes the pool by the config's num_hidden_layers, which for encoder-decoders is the encoder's, and
     counts each layer's self-attention once (worker/cache_engine.py)."""
@@ -206,11 +238,23 @@ def _recurrent_spec(content: int, block: int, settings: Settings) -> KvSpec:
     return KvSpec(kind=KvKind.RECURRENT, block_size=size, page_bytes=content, content_bytes=content)
 
 
+# Models whose states can be kept at every block (SupportsMambaPrefixCaching up to 0.28).
+_KEEPS_ALL_STATES = frozenset(
+    ("bamba", "falcon_h1", "granitemoehybrid", "jamba", "mamba", "mamba2", "nemotron_h", "zamba2")
+)
+
+
 def recurrent_mode(settings: Settings) -> str:
-    """`none` keeps one state a request; `align` keeps states at block boundaries for prefix caching."""
+    """`none` keeps one state a request; with prefix caching `align` keeps states at block boundaries and `all`
+    one for each block (models/config.py MambaModelConfig; prefix caching was off for these models before
+    0.12, and up to 0.15 for all but those that keep every state)."""
     if settings.flags.mamba_cache_mode is not None:
         return settings.flags.mamba_cache_mode
-    return "align" if settings.prefix_caching else "none"
+    if not settings.prefix_caching or not settings.version.since(12):
+        return "none"
+    if settings.model_type in _KEEPS_ALL_STATES and not settings.version.since(29):
+        return "all"
+    return "align" if settings.version.since(16) else "none"
 
 
 def _pad_recurrent(specs: list[LayerSpec]) -> tuple[LayerSpec, ...]:
@@ -260,12 +304,30 @@ def _attention_specs(
                 return (replace(base, kind=KvKind.CHUNKED, chunk=mixer.chunk),)
             if isinstance(mixer, CrossAttention) and settings.v1:
                 return (replace(base, kind=KvKind.CROSS, max_tokens=mixer.max_encoder_tokens),)
+            if isinstance(mixer, IndexedAttention):
+                return (base, _index_keys(mixer, block, settings))
             return (base,)
     return ()
 
 
+def _index_keys(mixer: IndexedAttention, block: int, settings: Settings) -> KvSpec:
+    """Index keys beside keys and values, in the model's type unless asked otherwise: one a token, or one a
+    group (models/minimax_m3/common/indexer.py, models/qwen4_exp/common/qsa_cache.py; the ring of keys not yet
+    pooled, one block a request, is left out)."""
+    per_key = mixer.indexer.tokens_per_key
+    keys = settings.dtype.bytes_for(block // per_key * mixer.indexer.head_dim)
+    return KvSpec(
+        kind=KvKind.INDEXER,
+        block_size=block,
+        page_bytes=keys,
+        content_bytes=keys,
+        tokens_per_state=per_key,
+    )
+
+
 V4_BLOCK = 256
 V4_WINDOW_BLOCK = 64
+M3_BLOCK = 128  # one block of the sparse selection a page (models/minimax_m3/common/sparse_attention.py)
 V4_ALIGNMENT = 576  # pages of the fp8_ds_mla layout, which every default backend stores
 
 
@@ -335,7 +397,9 @@ def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
     mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         return V4_BLOCK
-    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    if model.model_type.startswith("minimax_m3"):
+        return M3_BLOCK
+    latent = [m for m in mixers if isinstance(m, LatentAttention)] if runs_mla(model, settings) else []
     if device.vendor == "cpu":
         return 16 if latent else 128
     if device.vendor == "intel":

@@ -73,8 +73,9 @@ def _trtllm_moe(device: Device, settings: Settings) -> bool:
 def mxfp4_kernel(device: Device, settings: Settings) -> str:
     """The kernels of MXFP4 experts: "marlin", "triton", "trtllm" or "rocm", unless `--moe-backend` names one.
 
-    TensorRT-LLM's run on data-centre Blackwell only; Triton's on Hopper, from the release that ships the
-    triton_kernels package (quantization/mxfp4.py get_mxfp4_backend to 0.18; fused_moe/oracle/mxfp4.py after).
+    TensorRT-LLM's run on data-centre Blackwell only; Triton's on Hopper for gpt-oss, from the release that
+    ships the triton_kernels package (quantization/mxfp4.py get_mxfp4_backend to 0.18; after it
+    fused_moe/oracle/mxfp4.py, which does not offer them to other models).
     """
     if settings.flags.moe_backend:
         return settings.flags.moe_backend
@@ -83,7 +84,8 @@ def mxfp4_kernel(device: Device, settings: Settings) -> str:
     generation = capability(device)
     if 100 <= generation < 110:
         return "trtllm"
-    if 90 <= generation < 100 and settings.version.since(TRITON_KERNELS_SINCE):
+    gpt_oss = settings.model_type == "gpt_oss"
+    if gpt_oss and 90 <= generation < 100 and settings.version.since(TRITON_KERNELS_SINCE):
         return "triton"
     return "marlin"
 

@@ -28,6 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
 
     version: VllmVersion
+    model_type: str
     v1: bool
     v2_runner: bool
     plan: ParallelPlan
@@ -71,11 +72,11 @@ def resolve(
     hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
     prefix = flags.enable_prefix_caching
     if prefix is None:
-        # Recurrent models keep prefix caching off unless asked: it is experimental for them.
-        prefix = v1 and not model.is_pooling and not hybrid
+        prefix = _prefix_default(model, version, v1=v1)
     async_default = v1 and version.since(14) and not model.is_pooling
     return Settings(
         version=version,
+        model_type=model.model_type,
         v1=v1,
         v2_runner=_v2_runner(model, version, hybrid=hybrid),
         plan=plan,
@@ -93,8 +94,12 @@ def resolve(
     )
 
 
+# What vLLM takes for a model whose config states no limit (config/model.py).
+POSITIONS_WITHOUT_LIMIT = 2048
+
+
 def _context_len(model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]) -> tuple[int, bool]:
-    limit = model.max_position_embeddings
+    limit = model.max_position_embeddings or POSITIONS_WITHOUT_LIMIT
     asked = flags.max_model_len
     if asked is None:
         return limit, False
@@ -128,6 +133,18 @@ def _generation(model: Model, device: Device, version: VllmVersion, flags: VllmF
     return not (unsupported or (model.is_pooling and not version.since(9, 2)))
 
 
+def _prefix_default(model: Model, version: VllmVersion, *, v1: bool) -> bool:
+    """Prefix caching without a flag: in V1 for decoders; since 0.29 for hybrids of attention and recurrent
+    layers too, never for models without attention or with an encoder (config/model.py
+    is_prefix_caching_supported, engine/arg_utils.py)."""
+    if not v1 or model.is_pooling or model.encoder_layers:
+        return False
+    mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
+    if not any(isinstance(mixer, RECURRENT) for mixer in mixers):
+        return True
+    return version.since(29) and not all(isinstance(mixer, RECURRENT) for mixer in mixers)
+
+
 def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:
     """Which models run on the V2 runner: dense Qwen3 in 0.22, Llama and Mistral from 0.23, most dense models
     from 0.25, everything from 0.29 (vllm v1/worker/gpu, release by release)."""
@@ -148,7 +165,9 @@ def _batch_limits(
 ) -> tuple[int, int]:
     tokens = flags.max_num_batched_tokens
     seqs = flags.max_num_seqs
-    large = device.total_bytes >= 70 * GIB and "a100" not in device.name.lower()
+    small_by_name = ("a100", "gb10") if version.since(33) else ("a100",)
+    name = device.name.lower()
+    large = device.total_bytes >= 70 * GIB and not any(part in name.split() for part in small_by_name)
     if not v1:
         default_tokens = max(context, 2048)
         if flags.enable_chunked_prefill or (
@@ -160,7 +179,7 @@ def _batch_limits(
         default_tokens = (4096 if flags.offline else 2048) * world_size
         default_seqs = (256 if flags.offline else 128) * world_size
     elif not version.since(9):
-        named = any(name in device.name.lower() for name in ("h100", "h200", "mi300"))
+        named = version.since(7) and any(part in name for part in ("h100", "h200", "mi300"))
         default_tokens = {
             (True, True): 16384,
             (True, False): 8192,

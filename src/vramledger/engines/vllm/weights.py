@@ -12,6 +12,7 @@ from math import prod
 from msgspec import Struct, field
 
 from vramledger.engines.allocator import Slack, allocation_slack
+from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_table_bytes
 from vramledger.engines.vllm.settings import Settings
@@ -119,6 +120,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
     absorbed = 0
     experts_as = _experts_format(checkpoint, settings)
     twice = _keys_as_values(checkpoint)
+    absorbs = runs_mla(model, settings)
     for item in checkpoint.stored:
         tensor = item.tensor
         if not _is_loaded(tensor, settings):
@@ -130,7 +132,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
         if tensor.linear:
             for _ in range(2 if (tensor.module, tensor.layers) in twice else 1):
                 _collect(matrices, tensor, stored, repeat, settings, kind)
-            if tensor.role is Role.KV_B and not isinstance(stored, Dense):
+            if absorbs and tensor.role is Role.KV_B and not isinstance(stored, Dense):
                 absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
         else:
             matrices[tensor.name, tensor.layers] = _Matrix(
@@ -194,7 +196,7 @@ def _keys_as_values(checkpoint: Checkpoint) -> frozenset[tuple[str, tuple[int, .
     keys = {}
     for item in checkpoint.stored:
         tensor = item.tensor
-        if tensor.linear and tensor.role in (Role.K, Role.V):
+        if tensor.component is Component.DECODER and tensor.linear and tensor.role in (Role.K, Role.V):
             place = (tensor.module.rpartition(".")[0], tensor.layers)
             found.setdefault(place, set()).add(tensor.role)
             if tensor.role is Role.K:

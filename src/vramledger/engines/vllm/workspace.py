@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability, has_fp8_units
+from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_experts
@@ -120,7 +121,7 @@ def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
     """The up-projection of cached latents during chunked prefill: W x heads x (nope + v) elements with
     W = min(max(8 L, 4 x max_num_seqs x block), 65536) rounded up to a block; 0 without MLA."""
     latent = [m for layer in model.layers for m in layer.token_mixers if isinstance(m, LatentAttention)]
-    if not latent or not settings.v1:
+    if not latent or not settings.v1 or not runs_mla(model, settings):
         return 0
     wanted = max(8 * settings.context_len, 4 * settings.max_num_seqs * block_size)
     tokens = round_up(min(wanted, MLA_WORKSPACE_TOKENS), block_size)

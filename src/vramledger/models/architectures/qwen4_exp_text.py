@@ -111,7 +111,7 @@ def _types(config: Config, count: int) -> tuple[str, ...]:
 
 
 def _indexed(config: Config, heads: Heads) -> IndexedAttention:
-    """The index key is kept for every token; groups of `indexer_compress_ratio` are pooled when scoring."""
+    """A group of `indexer_compress_ratio` tokens is pooled into one index key."""
     if config.integer("indexer_kv_heads", default=1) != 1:
         raise config.fail("indexer_kv_heads", "must be 1, as the class requires")
     full = full_attention(heads)
@@ -124,6 +124,7 @@ def _indexed(config: Config, heads: Heads) -> IndexedAttention:
             heads=config.integer("indexer_n_heads"),
             head_dim=config.integer("indexer_head_dim"),
             top_k=config.integer("indexer_budget"),
+            tokens_per_key=config.integer("indexer_compress_ratio", default=1),
         ),
     )
 
