@@ -24,14 +24,14 @@ class PlanInputs(Struct, frozen=True, kw_only=True):
     pp: int
     dp: int
     ep: int
-    settings: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str | int | float | bool], ...]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """A whole plan. Equal inputs give equal plans.
 
-    `budget_bytes` is what the engine's utilisation knob allots on one device; `printed` are the lines the
-    engine would print, as (what, value as it prints it).
+    `budget_bytes` is what the engine's utilisation knob allots on one device; `printed` are the memory
+    lines of the engine's start-up log, worded as this version words them, with expected values.
     """
 
     inputs: PlanInputs
@@ -39,5 +39,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     ranks: tuple[RankLedger, ...]
     kv_pool: KvPool | None
     verdict: Verdict
-    printed: tuple[tuple[str, str], ...] = ()
+    printed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -19,13 +19,15 @@ def plan(
     pp: int = 1,
     dp: int = 1,
     ep: bool = False,
+    concurrency: int = 1,
     **flags: object,
 ) -> Plan:
     """Ledgers, KV pool and verdict of one engine instance.
 
     `model` is a folder, a file or a hub id, or what `load_model` gave; `device` a name of the catalogue or a
     size ("custom:79.19GiB"). `engine` is a name with or without a version ("vllm==0.27.1"), and `flags` are
-    its own, spelled as Python names (`max_model_len=32768` or "32k"); None stands for a flag not given.
+    its own, spelled as Python names (`max_model_len=32768` or "32k"); None stands for a flag not given. The
+    verdict is about `concurrency` requests of the full context at once.
 
     Raises FlagError, DeviceError, ConfigError, HeaderError, SourceError, UnknownArchitecture or
     UnknownFormat, all of them VramledgerError.
@@ -35,7 +37,9 @@ def plan(
     checkpoint = model if isinstance(model, Checkpoint) else load_model(model)
     given = {"tp": tp, "pp": pp, "dp": dp}
     values = {name: size for name, size in given.items() if size != 1} | ({"ep": True} if ep else {})
-    return rules.plan_with(checkpoint, target, version=version, values={**values, **flags})
+    return rules.plan_with(
+        checkpoint, target, version=version, values={**values, **flags}, concurrency=concurrency
+    )
 
 
 def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoint:

@@ -209,7 +209,7 @@ def test_flags_in_the_engines_own_forms(tmp_path: Path, capsys: pytest.CaptureFi
     assert (plan["inputs"]["tp"], plan["inputs"]["ep"]) == (4, 4)
     assert plan["kv_pool"]["context_len"] == 32_000
     settings = plan["inputs"]["settings"]
-    assert settings["enable_prefix_caching"] == settings["async_scheduling"] == "False"
+    assert settings["enable_prefix_caching"] is settings["async_scheduling"] is False
     assert plan["kv_pool"]["bytes"]["expected"] <= 8 * 2**30
     code, other = as_json(
         capsys,

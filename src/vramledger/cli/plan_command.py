@@ -25,7 +25,7 @@ _EPILOG = """\b
 Examples:
   vramledger plan ./model --device H100-80GB --tp 8 --max-model-len 32K
   vramledger plan ./model --device L40S --engine vllm==0.11.0 --kv-cache-dtype fp8 --explain
-  vramledger plan org/name --device custom:79.19GiB --json
+  vramledger plan org/name --device custom:79.19GiB --max-model-len 8K --concurrency 64 --json
   vramledger plan ./model --device B200 --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'
 
 \b
@@ -43,6 +43,7 @@ def run_plan(
     as_json: bool,
     explain: bool,
     exit_zero: bool,
+    concurrency: int,
     **flags: object,
 ) -> int:
     """Plan, print, and turn the verdict into an exit code."""
@@ -54,7 +55,7 @@ def run_plan(
     target = find_device(device)
     find_engine(engine)
     checkpoint = load(model, headers=headers)
-    answer = plan(checkpoint, target, engine=engine, **flags)  # type: ignore[arg-type]
+    answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, **flags)  # type: ignore[arg-type]
     if as_json:
         from vramledger.report.document import plan_document
 
@@ -88,6 +89,14 @@ command = GroupedCommand(
             default="vllm",
             metavar="NAME[==VERSION]",
             help="Engine; its newest version unless one is named.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["concurrency", "--concurrency"],
+            type=click.IntRange(min=1),
+            default=1,
+            metavar="N",
+            help="Requests of the full context that must be held at once, for the verdict.",
             group=GENERAL,
         ),
         headers_option(),

@@ -23,9 +23,16 @@ class Engine(Protocol):
     OPTIONS: tuple[Option, ...]
 
     def plan_with(
-        self, checkpoint: Checkpoint, device: Device, *, version: str | None, values: Mapping[str, object]
+        self,
+        checkpoint: Checkpoint,
+        device: Device,
+        *,
+        version: str | None,
+        values: Mapping[str, object],
+        concurrency: int = 1,
     ) -> Plan:
-        """The plan under `values` by flag name, None standing for a flag not given.
+        """The plan under `values` by flag name, None standing for a flag not given; the verdict is about
+        `concurrency` full-length requests.
 
         Raises FlagError for unknown, malformed or contradictory flags and an unknown version.
         """

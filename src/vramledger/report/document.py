@@ -167,15 +167,9 @@ class InputsDocument(msgspec.Struct, frozen=True, kw_only=True):
     dp: int
     ep: int
     settings: Annotated[
-        dict[str, str], Meta(description="The engine's own names and values, defaults filled in.")
+        dict[str, str | int | float | bool],
+        Meta(description="The engine's own names and values, defaults filled in."),
     ]
-
-
-class PrintedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One memory line of the engine's start-up log, expected values."""
-
-    what: str
-    value: str
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +182,9 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankDocument, ...]
     kv_pool: KvPoolDocument | None
     verdict: VerdictDocument
-    printed: tuple[PrintedDocument, ...]
+    printed: Annotated[
+        tuple[str, ...], Meta(description="Memory lines of the engine's start-up log, expected values.")
+    ]
     notes: tuple[str, ...]
 
 
@@ -202,7 +198,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         ranks=tuple(_rank(rank) for rank in plan.ranks),
         kv_pool=_pool(plan.kv_pool) if plan.kv_pool is not None else None,
         verdict=_verdict(plan.verdict),
-        printed=tuple(PrintedDocument(what=what, value=value) for what, value in plan.printed),
+        printed=plan.printed,
         notes=plan.notes,
     )
 

@@ -204,9 +204,8 @@ def _printed(plan: Plan, width: int) -> Iterator[Line]:
     if not plan.printed:
         return
     yield line(f"{plan.inputs.engine} {plan.inputs.engine_version} prints (expected values)", "head")
-    for what, value in plan.printed:
-        joint = " " if what.endswith("took") else ": "
-        yield from wrapped(f"{what}{joint}{value}", width, first="  ", rest="    ")
+    for text in plan.printed:
+        yield from wrapped(text, width, first="  ", rest="    ")
 
 
 _STYLES = {True: "good", False: "bad", None: "unsure"}

@@ -51,6 +51,14 @@ class Speculation(Struct, frozen=True, kw_only=True):
     method: str
     num_speculative_tokens: int
 
+    def __post_init__(self) -> None:
+        if self.num_speculative_tokens < 1:
+            raise FlagError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}; it must be at least 1",
+                flag="speculative_config",
+                value=self.num_speculative_tokens,
+            )
+
 
 class VllmFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `offline` is the `LLM` class instead of `vllm serve`;
@@ -94,6 +102,10 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise _bad(name, value, "must be at least 1")
+        for name in _NOT_NEGATIVE:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise _bad(name, value, "must not be negative")
         if self.max_model_len is not None and self.max_model_len != AUTO and self.max_model_len < 1:
             raise _bad("max_model_len", self.max_model_len, "must be at least 1, or auto")
         util = self.gpu_memory_utilization
@@ -125,6 +137,7 @@ _POSITIVE = (
     "block_size",
     "max_loras",
 )
+_NOT_NEGATIVE = ("num_redundant_experts", "max_cudagraph_capture_size")
 
 
 def flag_names() -> tuple[str, ...]:

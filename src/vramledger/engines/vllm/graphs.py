@@ -61,7 +61,8 @@ def _sizes(settings: Settings, device: Device) -> tuple[int, ...]:
         top = limit if limit is not None else min(2 * seqs, 512)
         return tuple(size for size in [1, 2, 4, *range(8, top + 1, 8)] if size <= tokens)
     speculative = 1 + settings.num_speculative_tokens if version.since(13) else 1
-    cap = 1024 if version.since(28) and device.architecture == "blackwell" else 512
+    wide = device.architecture == "blackwell" or settings.model_type == "gpt_oss"
+    cap = 1024 if version.since(28) and wide else 512
     top = limit if limit is not None else min(2 * seqs * speculative, cap)
     sizes = {1, 2, 4, *range(8, min(top, 248) + 1, 8), *range(256, top + 1, 16)}
     if version.since(29):

@@ -130,7 +130,12 @@ _MODALITIES = ("image", "video", "audio", "vision_chunk")
 
 
 def plan_with(
-    checkpoint: Checkpoint, device: Device, *, version: str | None, values: Mapping[str, object]
+    checkpoint: Checkpoint,
+    device: Device,
+    *,
+    version: str | None,
+    values: Mapping[str, object],
+    concurrency: int = 1,
 ) -> Plan:
     """The plan of one vLLM instance under flags by name; see `engines.Engine`."""
     parallel, flags = read_flags(values)
@@ -143,6 +148,7 @@ def plan_with(
         version=NEWEST if version is None else parse_version(version),
         parallel=parallel,
         flags=flags,
+        concurrency=concurrency,
     )
 
 

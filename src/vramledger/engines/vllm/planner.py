@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import fields
 
 from vramledger.answer import Plan, PlanInputs
@@ -13,6 +11,7 @@ from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import layer_specs
+from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.engines.vllm.verdict import judge
@@ -23,7 +22,7 @@ from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
 from vramledger.pool import IntRange, KvPool
-from vramledger.units import GIB, format_gib
+from vramledger.units import GIB
 
 # Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
 DEFAULT_SHARD_BYTES = 5 * 10**9
@@ -63,7 +62,7 @@ def plan(
         verdict=judge(
             checkpoint, settings, device, terms, layout, available, pool, ranks, concurrency=concurrency
         ),
-        printed=_printed(settings, terms, available, pool),
+        printed=log_lines(settings, device, terms, available, pool),
         notes=(*checkpoint.model.notes, *checkpoint.differences, *settings.notes),
     )
 
@@ -131,7 +130,7 @@ def _rank_ledger(
 
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
     flags = settings.flags
-    shown = {
+    shown: dict[str, object] = {
         "max_model_len": settings.context_len,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_tokens,
@@ -158,26 +157,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
         pp=settings.plan.pp,
         dp=settings.plan.dp,
         ep=settings.plan.ep,
-        settings=tuple((name, str(value)) for name, value in shown.items()),
+        settings=tuple((name, _plain(value)) for name, value in shown.items()),
     )
 
 
-def _printed(
-    settings: Settings, terms: Sequence[RankTerms], available: Sequence[ByteRange], pool: KvPool | None
-) -> tuple[tuple[str, str], ...]:
-    """The memory lines of the start-up log, expected values."""
-    lines = [("Model loading took", format_gib(max(item.loading_bytes for item in terms), 4))]
-    lines.append(("Available KV cache memory", format_gib(min(item.expected for item in available))))
-    if pool is None:
-        return tuple(lines)
-    if settings.v1:
-        lines.append(("KV cache size", f"{pool.tokens.expected:,} tokens"))
-    else:
-        lines.append(("# GPU blocks", str(pool.num_blocks.expected)))
-    lines.append(
-        (
-            f"Maximum concurrency for {pool.context_len:,} tokens per request",
-            f"{pool.max_concurrency.expected:.2f}x",
-        )
-    )
-    return tuple(lines)
+def _plain(value: object) -> str | int | float | bool:
+    """A setting as JSON can hold it."""
+    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -84,6 +84,14 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
         if isinstance(layer.channel_mixer, MixtureOfExperts)
     }
     uneven = any((count + flags.num_redundant_experts) % plan.ep for count in experts)
+    if uneven and flags.num_redundant_experts:
+        physical = min(experts) + flags.num_redundant_experts
+        raise FlagError(
+            f"--num-redundant-experts {flags.num_redundant_experts} makes {physical} experts a layer, "
+            f"which {plan.ep} ranks do not share evenly",
+            flag="num_redundant_experts",
+            value=flags.num_redundant_experts,
+        )
     kinds: dict[tuple[int, int], list[int]] = {}
     for dp_rank in range(plan.dp):
         for stage in range(plan.pp):

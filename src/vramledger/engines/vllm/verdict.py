@@ -109,8 +109,8 @@ def _by_room(settings: Settings, device: Device, room: ByteRange, assumptions: t
 def _shortage(settings: Settings, room: ByteRange, need: int, short: int, concurrency: int) -> str:
     if room.high <= 0:
         return (
-            "does not fit: weights and activation exceed the budget by at least "
-            f"{format_gib(-room.high)}, before any KV cache"
+            f"does not fit by at least {format_gib(short)}: weights and activation alone exceed the budget by "
+            f"{format_gib(-room.high)}, and one request's KV cache comes on top"
         )
     many = "one request" if concurrency == 1 else f"{concurrency} requests"
     return (

@@ -28,9 +28,10 @@ def match_stems(ours: Collection[str], theirs: Collection[str]) -> dict[str, Ste
     """
     known = set(theirs)
     found: dict[str, Stems] = {stem: (stem,) for stem in ours if stem in known}
-    open_ours = [stem for stem in ours if stem not in found]
-    if not open_ours:
+    if len(found) == len(ours):
         return found
+    found |= _same_but_for_heads(ours, theirs, found)
+    open_ours = [stem for stem in ours if stem not in found]
     taken = {stem for stems in found.values() for stem in stems}
     finder = _Finder([stem for stem in theirs if stem not in taken])
     heads = Counter(_head_change(stem, stems[0]) for stem, stems in found.items())
@@ -45,6 +46,23 @@ def match_stems(ours: Collection[str], theirs: Collection[str]) -> dict[str, Ste
             found[stem] = stems
             finder.take(stem, stems)
     return found
+
+
+def _same_but_for_heads(
+    ours: Iterable[str], theirs: Iterable[str], found: Collection[str]
+) -> dict[str, Stems]:
+    """Open modules of both sides that are alone in having a name apart from the heads of text models."""
+    mine: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for stems, by_name in ((ours, mine), (theirs, others)):
+        for stem in stems:
+            if stem not in found:
+                by_name.setdefault(canonical(stem), []).append(stem)
+    return {
+        stems[0]: (others[name][0],)
+        for name, stems in mine.items()
+        if len(stems) == 1 and len(others.get(name, ())) == 1
+    }
 
 
 def _head_change(our: str, their: str) -> tuple[str, str]:

@@ -22,6 +22,8 @@ MAIN = (".weight", ".qweight", ".weight_packed")
 """Parts that hold a matrix's own elements; `_blocks` is gpt-oss's."""
 
 BIAS = ".bias"
+STACK_BIAS = "_proj_bias"
+"""How the bias of a stack of experts ends, which is a parameter beside the stack's own."""
 
 _BESIDE = (
     ".qzeros", ".scales", ".g_idx", ".weight_scale_inv", ".weight_scale_2", ".weight_scale", ".scale", ".input_scale",
@@ -74,6 +76,8 @@ def _split(template: str, known: frozenset[str]) -> tuple[str, str]:
     for suffix in (*MAIN, BIAS):
         if template.endswith(suffix) and len(template) > len(suffix):
             return template.removesuffix(suffix), suffix
+    if template.endswith(STACK_BIAS):
+        return template.removesuffix("_bias"), BIAS
     if template.endswith("_blocks"):
         return template.removesuffix("_blocks"), "_blocks"
     stem, found, rest = template.partition(QUANT_STATE)
@@ -106,8 +110,8 @@ def modules_of(rows: Iterable[HeaderRow]) -> dict[str, Module]:
 def stem_of(tensor: Tensor) -> tuple[str, bool]:
     """A described tensor's module as a template of headers, and whether the tensor is its bias."""
     name = tensor.name
-    is_bias = name.endswith(BIAS)
-    name = name.removesuffix(BIAS) if is_bias else name.removesuffix(".weight")
+    is_bias = name.endswith((BIAS, STACK_BIAS))
+    name = name.removesuffix(BIAS).removesuffix("_bias") if is_bias else name.removesuffix(".weight")
     return template_of(_PLACEHOLDER.sub("{}", name)), is_bias
 
 
