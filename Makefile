@@ -58,4 +58,5 @@ $(BIN)/python:
 $(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes --requirement $<
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src
 	@touch $@
