@@ -27,6 +27,7 @@ from vramledger.models.mixers import (
     TokenMixer,
 )
 from vramledger.models.model import Model, Tower
+from vramledger.units import ceil_div
 
 
 class ActivationPeak(Struct, frozen=True, kw_only=True):
@@ -190,7 +191,10 @@ def encoder_peak(model: Model, settings: Settings) -> tuple[int, int]:
         if not tower.max_item_tokens:
             continue
         budget = max(settings.max_tokens, tower.max_item_tokens)
-        items = max(1, min(budget // tower.max_item_tokens, settings.max_num_seqs))
+        whole = budget // tower.max_item_tokens
+        if not settings.version.since(10):
+            whole = ceil_div(budget, tower.max_item_tokens)  # rounded up to 0.9 (v1 gpu_model_runner.py)
+        items = max(1, min(whole, settings.max_num_seqs))
         if not settings.v1 and is_encoder_decoder(model):
             items = settings.max_num_seqs
         tokens = items * tower.max_item_tokens
