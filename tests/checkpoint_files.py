@@ -17,7 +17,8 @@ from vramledger.models.sources.safetensors import ELEMENT_TYPES
 CODES = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 Tensors = dict[str, tuple[DType, tuple[int, ...]]]
 
-STACK_SUFFIXES = {".weight": "", ".weight_scale_inv": "_scale_inv", ".weight_scale": "_weight_scale"}
+STACK_SUFFIXES = {".weight": "", ".weight_scale_inv": "_scale_inv"}
+"""How the parts of a stack of experts without `.weight` end."""
 
 
 def tensors_of(stored: Iterable[StoredTensor]) -> Tensors:

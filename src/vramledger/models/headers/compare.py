@@ -253,8 +253,7 @@ class _Lot(Struct):
         except UnknownFormat as problem:
             self.outcome.unknown.append(problem.message)
             self.findings.group(
-                "have no known format",
-                f"and are taken as {format_label(item.format)}: {problem.message}",
+                f"{problem.message}, and {format_label(item.format)} is kept",
                 item.tensor.name,
                 item.tensor.repetitions,
                 item.stored_bytes,
@@ -270,13 +269,14 @@ class _Lot(Struct):
         old, new = format_label(item.format), format_label(kind)
         stack, _ = _matrix(item.tensor)
         count = item.tensor.repetitions * (stack if "{expert}" in item.tensor.name else 1)
-        name, more = item.tensor.name, more_bytes * item.tensor.repetitions
+        more = more_bytes * item.tensor.repetitions
         if old == new:
-            self.findings.group(f"of {new} have other scales than the config implies", "", name, count, more)
+            what = f"{new} with other scales than the config implies"
         elif isinstance(kind, Dense) and isinstance(item.format, Dense):
-            self.findings.group(f"are stored in {new}", f"and described in {old}", name, count, more)
+            what = f"stored in {new}, described in {old}"
         else:
-            self.findings.group(f"are stored as {new}", f"where the config implies {old}", name, count, more)
+            what = f"stored as {new} where the config implies {old}"
+        self.findings.group(what, item.tensor.name, count, more, is_change=True)
 
     def _check(self, taken: Sequence[Placed], held: tuple[Held, ...], times: int, stack: int) -> set[str]:
         """Tell shapes and counts that differ; the suffixes of the parts that are accounted for."""

@@ -20,24 +20,29 @@ class Findings(Struct):
     """Differences while they are collected. Those of one kind and one cause are told in one sentence."""
 
     _single: list[tuple[int, str]] = field(default_factory=list)
-    _grouped: dict[tuple[str, str], _Group] = field(default_factory=dict)
+    _grouped: dict[tuple[str, bool], _Group] = field(default_factory=dict)
 
     def add(self, text: str, size_bytes: int = 0) -> None:
         """One sentence; `size_bytes` ranks it."""
         self._single.append((abs(size_bytes), text))
 
-    def group(self, before: str, after: str, name: str, tensors: int, size_bytes: int) -> None:
-        """One more name under the sentence "N tensors `before` (NAMES, BYTES) `after`"."""
-        found = self._grouped.setdefault((before, after), _Group())
+    def group(
+        self, what: str, name: str, tensors: int, size_bytes: int = 0, *, is_change: bool = False
+    ) -> None:
+        """One more name under the sentence "`what`: N tensors, BYTES (NAMES)".
+
+        `is_change` marks bytes as more or fewer than the config implies.
+        """
+        found = self._grouped.setdefault((what, is_change), _Group())
         found.tensors += tensors
         found.size_bytes += size_bytes
         found.names[name] = None
 
     def sentences(self) -> tuple[str, ...]:
-        """At most 20 and a count of the rest."""
+        """At most 20, the largest first, and a count of the rest."""
         told = list(self._single)
-        for (before, after), group in self._grouped.items():
-            told.append((abs(group.size_bytes), _grouped_sentence(before, after, group)))
+        for (what, is_change), group in self._grouped.items():
+            told.append((abs(group.size_bytes), _grouped_sentence(what, group, is_change=is_change)))
         told.sort(key=lambda item: (-item[0], item[1]))
         texts = [text for _, text in told[:MOST_SENTENCES]]
         rest = told[MOST_SENTENCES:]
@@ -46,15 +51,14 @@ class Findings(Struct):
         return tuple(texts)
 
 
-def _grouped_sentence(before: str, after: str, group: _Group) -> str:
+def _grouped_sentence(what: str, group: _Group, *, is_change: bool) -> str:
     names = list(group.names)
     shown = ", ".join(short(name) for name in names[:2])
     if len(names) > 2:
-        shown += f" and {len(names) - 2} more names"
-    sign = "" if group.size_bytes >= 0 else "-"
+        shown += f" and {len(names) - 2} more"
+    sign = ("-" if group.size_bytes < 0 else "+") if is_change else ""
     size = f", {sign}{format_bytes(abs(group.size_bytes))}" if group.size_bytes else ""
-    tail = f" {after}" if after else ""
-    return f"{tensors(group.tensors)} {before} ({shown}{size}){tail}"
+    return f"{what}: {tensors(group.tensors)}{size} ({shown})"
 
 
 def short(name: str) -> str:

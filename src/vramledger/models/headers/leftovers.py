@@ -73,37 +73,21 @@ def tell(items: Iterable[Leftover], embeddings: Iterable[Shape], num_layers: int
     shapes = tuple(embeddings)
     for item in items:
         row = item.row
-        kind = _buffer_kind(row.template)
+        what = ""
         if is_copy_of(row, shapes):
-            findings.group(
-                "store the embedding once more",
-                "and take no device memory",
-                row.template,
-                item.count,
-                item.size_bytes,
-            )
-        elif kind:
-            findings.group(f"are {kind}, not parameters", "", row.template, item.count, item.size_bytes)
+            what = "the embedding once more, which takes no device memory"
+        elif kind := _buffer_kind(row.template):
+            what = f"{kind}, not parameters"
         elif _is_draft(item, num_layers):
-            findings.group(
-                "belong to draft (MTP) layers",
-                "that the config does not describe",
-                row.template,
-                item.count,
-                item.size_bytes,
-            )
+            what = "draft (MTP) layers that the config does not describe"
         elif row.template.endswith(_ACTIVATION_PARTS):
-            findings.group(
-                "are quantisation parts",
-                "beyond what the format needs",
-                row.template,
-                item.count,
-                item.size_bytes,
-            )
+            what = "quantisation parts beyond what the format needs"
+        if what:
+            findings.group(what, row.template, item.count, item.size_bytes)
         else:
             findings.add(
-                f"{counted(item.count)} in the file that nothing describes: {short(row.template)},"
-                f" {short(row.dtype)} {list(row.shape[:8])}, {format_bytes(item.size_bytes)}",
+                f"in the file and not described: {short(row.template)}, {short(row.dtype)}"
+                f" {list(row.shape[:8])}, {counted(item.count)}, {format_bytes(item.size_bytes)}",
                 item.size_bytes,
             )
 

@@ -51,17 +51,15 @@ def compare_names(model: Model, stored: tuple[StoredTensor, ...], index: IndexIn
             packed = {suffix for home in matched[stem] for suffix, _ in parts[home]} & _PACKED
             if packed:
                 findings.group(
-                    f"have parts named {', '.join(sorted(packed))}",
-                    "and no quantisation in the config",
+                    f"parts named {', '.join(sorted(packed))}, and no quantisation in the config",
                     item.tensor.name,
                     item.tensor.repetitions,
-                    0,
                 )
     for row in index.rows:
         stem, suffix = names[row.template]
         claimed = described.get((stem, suffix == BIAS))
         if claimed is None:
-            findings.group("are in the index and in no description", "", row.template, row.count, 0)
+            findings.group("in the index and not described", row.template, row.count)
     _tell_total(stored, index, findings)
     return findings.sentences()
 
@@ -71,16 +69,14 @@ def _tell_absent(model: Model, item: StoredTensor, findings: Findings) -> None:
     count = tensor.repetitions * (tensor.num_experts if "{expert}" in tensor.name else 1)
     size = item.stored_bytes
     if tensor.component is Component.DRAFT:
-        findings.group(
-            "of draft (MTP) layers are described", "and not all in the index", tensor.name, count, size
-        )
+        findings.group("draft (MTP) tensors described and not all in the index", tensor.name, count, size)
     elif tensor.role is Role.LM_HEAD and not model.tie_word_embeddings:
         findings.add(
             f"the config does not tie the head to the embedding, and the index has no {tensor.name} ({format_bytes(size)})",
             size,
         )
     else:
-        findings.group("are described", "and not all in the index", tensor.name, count, size)
+        findings.group("described and not all in the index", tensor.name, count, size)
 
 
 def _tell_total(stored: tuple[StoredTensor, ...], index: IndexInfo, findings: Findings) -> None:

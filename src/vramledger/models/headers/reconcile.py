@@ -177,8 +177,7 @@ def _tell_missing(
         component = item.tensor.component
         if absent[component] == described[component]:
             findings.group(
-                f"of the {component.value} are described",
-                "and not in the file",
+                f"{component.value} tensors described and not in the file",
                 item.tensor.name,
                 _count(item),
                 item.stored_bytes,
@@ -191,6 +190,7 @@ def _tell_missing(
             )
         else:
             findings.add(
-                f"{counted(_count(item))} described and not in the file: {item.tensor.name}, {format_bytes(item.stored_bytes)}",
+                f"described and not in the file: {item.tensor.name}, {counted(_count(item))},"
+                f" {format_bytes(item.stored_bytes)}",
                 item.stored_bytes,
             )
