@@ -96,7 +96,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     `name` tells entries of one owner apart ("sampler", "rope tables"). `inside_budget` is whether the
     engine charges the bytes against the fraction of the device it was given; what is outside lowers only
-    what is physically left.
+    what is physically left. `is_remainder` marks the entry that takes what the other charged ones leave.
     """
 
     owner: Owner
@@ -106,13 +106,16 @@ class Entry(Struct, frozen=True, kw_only=True):
     bytes: ByteRange
     evidence: Evidence
     inside_budget: bool = True
+    is_remainder: bool = False
 
 
 class Peak(Struct, frozen=True, kw_only=True):
-    """Bytes of all entries alive together in one phase, and whether the device holds them."""
+    """What is alive together in one phase: the sum of the entries end by end, and what that occupies, given
+    that a remainder is large only when the other charged entries are small."""
 
     phase: Phase
     bytes: ByteRange
+    occupied: ByteRange
 
 
 class WeightFigures(Struct, frozen=True, kw_only=True):
@@ -133,11 +136,26 @@ class RankLedger(Struct, frozen=True, kw_only=True):
     device_total_bytes: int
 
     def peak(self, phase: Phase) -> ByteRange:
+        """Sum of the entries alive in `phase`, end by end."""
         return total(entry.bytes for entry in self.entries if phase in entry.phases)
+
+    def occupied(self, phase: Phase) -> ByteRange:
+        """What the entries alive in `phase` take together.
+
+        Where a remainder is alive the charged part counts with its expected sum, and only what is outside the
+        budget spreads; elsewhere this is the peak.
+        """
+        live = [entry for entry in self.entries if phase in entry.phases]
+        if not any(entry.is_remainder for entry in live):
+            return total(entry.bytes for entry in live)
+        charged = sum(entry.bytes.expected for entry in live if entry.inside_budget)
+        return ByteRange.exact(charged) + total(entry.bytes for entry in live if not entry.inside_budget)
 
     @property
     def peaks(self) -> tuple[Peak, ...]:
-        return tuple(Peak(phase=phase, bytes=self.peak(phase)) for phase in Phase)
+        return tuple(
+            Peak(phase=phase, bytes=self.peak(phase), occupied=self.occupied(phase)) for phase in Phase
+        )
 
     @property
     def binding_phase(self) -> Phase:

@@ -81,7 +81,7 @@ def _packed_columns(parts: Parts) -> WeightFormat:
     groups, rows = scales
     if qweight[1] == rows:
         if ".g_idx" in parts:
-            columns = max(1, parts[".g_idx"][1][0])
+            columns = max(1, _count(parts[".g_idx"][1]))
             bits = qweight[0] * 32 // columns
         else:
             bits = qzeros[1] * 32 // rows

@@ -69,13 +69,18 @@ class EntryDocument(msgspec.Struct, frozen=True, kw_only=True):
     inside_budget: Annotated[
         bool, Meta(description="Whether the engine charges the bytes against its share of the device.")
     ]
+    is_remainder: Annotated[
+        bool, Meta(description="Whether the entry takes what the other charged ones leave of the budget.")
+    ]
 
 
 class PeakDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """All entries alive together in one phase."""
+    """All entries alive together in one phase: their sum end by end, and what they occupy given that a
+    remainder is large only when the other charged entries are small."""
 
     phase: Phase
     bytes: ByteInterval
+    occupied: ByteInterval
 
 
 class WeightsDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +230,12 @@ def _rank(rank: RankLedger) -> RankDocument:
         ranks=rank.ranks,
         device_total_bytes=rank.device_total_bytes,
         entries=tuple(_entry(entry) for entry in rank.entries),
-        peaks=tuple(PeakDocument(phase=peak.phase, bytes=byte_interval(peak.bytes)) for peak in rank.peaks),
+        peaks=tuple(
+            PeakDocument(
+                phase=peak.phase, bytes=byte_interval(peak.bytes), occupied=byte_interval(peak.occupied)
+            )
+            for peak in rank.peaks
+        ),
         binding_phase=rank.binding_phase,
         weights=WeightsDocument(
             disk_bytes=rank.weights.disk_bytes,
@@ -244,6 +254,7 @@ def _entry(entry: Entry) -> EntryDocument:
         bytes=byte_interval(entry.bytes),
         evidence=evidence_document(entry.evidence),
         inside_budget=entry.inside_budget,
+        is_remainder=entry.is_remainder,
     )
 
 

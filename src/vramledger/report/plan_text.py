@@ -93,7 +93,7 @@ def _rank(rank: RankLedger, plan: Plan, width: int, *, explain: bool) -> Iterato
     for item in rank.peaks:
         mark = "binds" if item.phase is binding else ""
         yield _row(
-            f"    {item.phase.value}", item.bytes, name_width, evidence=mark, style="head" if mark else ""
+            f"    {item.phase.value}", item.occupied, name_width, evidence=mark, style="head" if mark else ""
         )
     weights = rank.weights
     yield from wrapped(

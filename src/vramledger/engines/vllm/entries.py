@@ -50,6 +50,7 @@ def rank_entries(
                 f"{RULES} {settings.version} num_blocks x bytes_per_block",
                 f"{terms.bytes_per_block} B a block over {len(layout.groups)} group(s)",
             ),
+            is_remainder=settings.flags.kv_cache_memory_bytes is None,
         )
     )  # fmt: skip
     out += _activation_entries(settings, terms)
@@ -67,6 +68,7 @@ def _entry(
     *,
     lifetime: Lifetime = Lifetime.WORKER,
     inside: bool = True,
+    is_remainder: bool = False,
 ) -> Entry:
     return Entry(
         owner=owner,
@@ -76,6 +78,7 @@ def _entry(
         bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
         evidence=evidence,
         inside_budget=inside,
+        is_remainder=is_remainder,
     )
 
 

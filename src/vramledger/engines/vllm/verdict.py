@@ -10,7 +10,7 @@ from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
 from vramledger.units import format_gib
@@ -137,21 +137,13 @@ def _remedies(settings: Settings, pool: KvPool, room: ByteRange, concurrency: in
 
 
 def _beyond_device(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
-    """The largest peak of any rank less the device's memory, end by end; negative where it is held.
-
-    The pool grows as the other charged terms shrink, so the charged part never exceeds the budget: only its
-    expected figure counts, with the range of what is outside.
-    """
-    low = expected = high = -device.total_bytes
-    for rank in ranks:
-        for phase in Phase:
-            live = [entry for entry in rank.entries if phase in entry.phases]
-            charged = sum(entry.bytes.expected for entry in live if entry.inside_budget)
-            outside = total(entry.bytes for entry in live if not entry.inside_budget)
-            low = max(low, charged + outside.low - device.total_high_bytes)
-            expected = max(expected, charged + outside.expected - device.total_bytes)
-            high = max(high, charged + outside.high - device.total_low_bytes)
-    return ByteRange(low, expected, high)
+    """The largest peak of any rank less the device's memory, end by end; negative where it is held."""
+    peaks = [rank.occupied(phase) for rank in ranks for phase in Phase]
+    return ByteRange(
+        max(peak.low for peak in peaks) - device.total_high_bytes,
+        max(peak.expected for peak in peaks) - device.total_bytes,
+        max(peak.high for peak in peaks) - device.total_low_bytes,
+    )
 
 
 def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool: KvPool) -> tuple[str, ...]:
