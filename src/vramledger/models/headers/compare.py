@@ -284,15 +284,14 @@ class _Lot(Struct):
         shown: dict[PartKey, Shape] = {}
         for _, item in taken:
             for key, count, shape in _expected(item):
-                plain = (key[0], "", key[2])
-                wanted[plain] += count
-                shown[plain] = shape
+                wanted[key] += count
+                shown[key] = shape
         suffixes = {key[0] for key in wanted}
         there: dict[PartKey, Fraction] = {}
         for one in held:
             is_text = one.suffix.startswith(QUANT_STATE)
             shape = _unstacked(one.shape, stack)
-            key = (one.suffix, "", () if is_text else plain_shape(shape))
+            key = (one.suffix, _type_name(one.code), () if is_text else plain_shape(shape))
             factor = stack if stack and one.shape and one.shape[0] == stack else 1
             there[key] = there.get(key, Fraction(0)) + one.count * times * factor
             shown[key] = shape
@@ -328,8 +327,11 @@ class _Lot(Struct):
         size = sum(item.stored_bytes for _, item in taken)
         main = [key for key in (*absent, *extra) if _is_main(key[0])]
         keys = main or [*absent, *extra]
-        described = [(shown[key], absent[key]) for key in keys if key in absent]
-        held = [(shown[key], extra[key]) for key in keys if key in extra]
+        typed = {key[2] for key in absent} & {key[2] for key in extra}
+        described, held = (
+            [(shown[key], side[key], key[1] if key[2] in typed else "") for key in keys if key in side]
+            for side in (absent, extra)
+        )
         part = keys[0][0] if not main and keys else ""
         self.findings.add(
             f"{name}{' (' + part + ')' if part else ''}: the file has {_shapes(held)}"
@@ -342,9 +344,17 @@ def _is_main(suffix: str) -> bool:
     return suffix in MAIN or suffix == "_blocks"
 
 
-def _shapes(items: Sequence[tuple[Shape, int]]) -> str:
-    """ "32 x [4096, 4096]", or "none"."""
-    texts = [f"{count} x {list(shape)}" for shape, count in items[:3]]
+def _type_name(code: str) -> str:
+    """A type as `_expected` names it: GGML's block types keep their own name."""
+    try:
+        return str(element_type(code))
+    except UnknownFormat:
+        return code
+
+
+def _shapes(items: Sequence[tuple[Shape, int, str]]) -> str:
+    """ "32 x [4096, 4096]", with the type where that alone differs; "none"."""
+    texts = [f"{count} x {list(shape)}{' ' + kind if kind else ''}" for shape, count, kind in items[:3]]
     return " and ".join(texts) + (" and others" if len(items) > 3 else "") if texts else "none"
 
 
