@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.models.headers.compare import Outcome, Placed, Pool, SourceRow, compare_pool
+from vramledger.models.headers.compare import Outcome, Pool, SourceRow, compare_pool
+from vramledger.models.headers.counting import Placed
 from vramledger.models.headers.findings import Findings
 from vramledger.models.headers.findings import tensors as counted
 from vramledger.models.headers.gguf_names import gguf_stems, is_bias
