@@ -21,12 +21,21 @@ class FloatRange(Struct, frozen=True):
     high: float
 
 
+class KvPart(Struct, frozen=True, kw_only=True):
+    """Layers of one group that cache the same thing; `page_bytes` is one block of one of them on one rank."""
+
+    kind: str
+    num_layers: int
+    page_bytes: int
+
+
 class KvGroup(Struct, frozen=True, kw_only=True):
     """Layers that share block ids.
 
     `kind` is the engine's word for the cache ("full_attention", "sliding_window", "mamba", "mla", ...).
     `block_size` is tokens a block; `page_bytes` one block of one layer on one rank;
-    `blocks_per_request` what a request of the asked length may hold at most.
+    `blocks_per_request` what a request of the asked length may hold at most. A group may mix pages (a latent
+    and its index keys): `parts` has each, and the kind and page above are the first one's.
     """
 
     kind: str
@@ -35,6 +44,7 @@ class KvGroup(Struct, frozen=True, kw_only=True):
     page_bytes: int
     blocks_per_request: int
     padding_layers: int = 0
+    parts: tuple[KvPart, ...] = ()
 
 
 class KvPool(Struct, frozen=True, kw_only=True):

@@ -111,11 +111,23 @@ class ModelSet:
 
 
 def read_cases(data: Path, engine: str) -> list[Mapping[str, Any]]:
-    """Every case of one engine, as written."""
+    """Every case of one engine, with what `facts.jsonl` beside it adds to its inputs."""
     path = data / "groundtruth" / "reported-startups.jsonl"
+    rows = _read_lines(path)
+    facts = path.with_name("facts.jsonl")
+    added = {fact["id"]: fact for fact in _read_lines(facts)} if facts.is_file() else {}
+    return [_with_facts(row, added.get(row["id"], {})) for row in rows if row["engine"] == engine]
+
+
+def _read_lines(path: Path) -> list[Mapping[str, Any]]:
     with path.open(encoding="utf-8") as handle:
-        rows = [json.loads(line) for line in handle if line.strip()]
-    return [row for row in rows if row["engine"] == engine]
+        return [json.loads(line) for line in handle if line.strip()]
+
+
+def _with_facts(row: Mapping[str, Any], fact: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A case with inputs that its source page states and the collection lacks; printed figures stay."""
+    version = row.get("engine_version") or fact.get("engine_version")
+    return {**row, "engine_version": version, "flags": {**fact.get("flags", {}), **row["flags"]}}
 
 
 def newest_by_date(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, VllmVersion]]:
@@ -344,8 +356,6 @@ def conversion_gaps(
     notes = row.get("notes", "")
     if "fork" in notes or "patched" in notes:
         gaps.append("a patched build")
-    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
-        gaps.append("DeepSeek-V4's packed layout is not reproduced")
     return tuple(gaps)
 
 

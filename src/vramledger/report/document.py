@@ -102,6 +102,14 @@ class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
     weights: WeightsDocument
 
 
+class KvPartDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers of a group that cache the same thing."""
+
+    kind: str
+    num_layers: int
+    page_bytes: Annotated[int, Meta(description="Bytes of one block of one layer on one rank.")]
+
+
 class KvGroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that share block ids."""
 
@@ -112,6 +120,10 @@ class KvGroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: Annotated[int, Meta(description="Bytes of one block of one layer on one rank.")]
     blocks_per_request: Annotated[
         int, Meta(description="Blocks a request of context_len tokens may hold at most.")
+    ]
+    parts: Annotated[
+        tuple[KvPartDocument, ...],
+        Meta(description="What the layers cache; kind and page_bytes above are those of the first part."),
     ]
 
 
@@ -280,6 +292,10 @@ def _pool(pool: KvPool) -> KvPoolDocument:
                 block_size=group.block_size,
                 page_bytes=group.page_bytes,
                 blocks_per_request=group.blocks_per_request,
+                parts=tuple(
+                    KvPartDocument(kind=part.kind, num_layers=part.num_layers, page_bytes=part.page_bytes)
+                    for part in group.parts
+                ),
             )
             for group in pool.groups
         ),

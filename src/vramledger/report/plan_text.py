@@ -168,20 +168,20 @@ def _cells(*texts: str) -> str:
 def _pool(pool: KvPool, width: int) -> Iterator[Line]:
     size = ByteRange(pool.bytes.low, pool.bytes.expected, pool.bytes.high)
     yield from wrapped(f"KV pool: {_gib_range(size)} GiB, {pool.dtype}", width, style="head")
-    name = max([5, *(len(group.kind) + 5 for group in pool.groups)])
+    name = max([5, *(len(part.kind) + 5 for group in pool.groups for part in group.parts)])
     yield line(
         f"  {'group'.ljust(name)}{'layers':>8}{'tokens/block':>14}{'bytes/page':>13}{'blocks/request':>16}",
         "dim",
     )
     for group, alike in groupby(pool.groups):
         count = len(list(alike))
-        kind = f"{count} x {group.kind}" if count > 1 else group.kind
-        layers = (
-            f"{group.num_layers}+{group.padding_layers}" if group.padding_layers else str(group.num_layers)
-        )
-        yield line(
-            f"  {kind.ljust(name)}{layers:>8}{group.block_size:>14,}{group.page_bytes:>13,}{group.blocks_per_request:>16,}"
-        )
+        for index, part in enumerate(group.parts):
+            kind = f"{count} x {part.kind}" if count > 1 else part.kind
+            padded = group.padding_layers and len(group.parts) == 1
+            layers = f"{part.num_layers}+{group.padding_layers}" if padded else str(part.num_layers)
+            shared = f"{group.block_size:>14,}{part.page_bytes:>13,}"
+            held = f"{group.blocks_per_request:>16,}" if index == 0 else f"{'same blocks':>16}"
+            yield line(f"  {kind.ljust(name)}{layers:>8}{shared}{held}")
     facts = [
         ("bytes", f"{pool.bytes_per_token:,} a token, {pool.bytes_per_block:,} a block"
          + (f", {pool.state_bytes_per_sequence:,} constant state a sequence" if pool.state_bytes_per_sequence else "")),

@@ -57,8 +57,9 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     @property
     def block_size(self) -> int:
-        """Smallest group block size in tokens, 0 without groups."""
-        return min((group.spec.block_size for group in self.groups), default=0)
+        """Smallest block in tokens of the groups that keep tokens, 0 without groups."""
+        sizes = [g.spec.block_size for g in self.groups if g.spec.kind is not KvKind.COMPRESSOR_STATE]
+        return min(sizes, default=0)
 
 
 def plan_groups(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,12 +17,12 @@ from vramledger.engines.vllm.kv_budget import (
     steady_blocks,
     tokens_rule,
 )
-from vramledger.engines.vllm.kv_groups import Layout
+from vramledger.engines.vllm.kv_groups import Group, Layout
 from vramledger.engines.vllm.kv_specs import KvKind
 from vramledger.engines.vllm.settings import Settings
 from vramledger.formats.kv import KvFormat
 from vramledger.ledger import ByteRange
-from vramledger.pool import FloatRange, IntRange, KvGroup, KvPool
+from vramledger.pool import FloatRange, IntRange, KvGroup, KvPart, KvPool
 
 
 def kv_pool(
@@ -66,6 +67,7 @@ def kv_pool(
                 page_bytes=group.spec.page_bytes,
                 blocks_per_request=request_blocks(group.spec, context, settings),
                 padding_layers=group.padding_layers,
+                parts=_parts(group),
             )
             for group in layout.groups
         ),
@@ -85,6 +87,14 @@ def kv_pool(
             *(count / steady if steady else 0.0 for count in (blocks.low, blocks.expected, blocks.high))
         ),
         dtype=kind.name,
+    )
+
+
+def _parts(group: Group) -> tuple[KvPart, ...]:
+    counts = Counter(member.spec for member in group.members)
+    return tuple(
+        KvPart(kind=spec.kind.value, num_layers=count, page_bytes=spec.page_bytes)
+        for spec, count in counts.items()
     )
 
 
