@@ -39,6 +39,7 @@ ENTRIES = st.lists(
         phases=st.frozensets(st.sampled_from(Phase), min_size=1),
         bytes=st.lists(st.integers(0, 2**45), min_size=3, max_size=3).map(ordered),
         evidence=st.just(calculated("a rule")),
+        inside_budget=st.booleans(),
     ),
     max_size=8,
 )
@@ -102,6 +103,34 @@ def test_a_peak_is_the_sum_of_what_is_alive_in_its_phase(entries: list[Entry]) -
         assert peak.bytes.expected == sum(entry.bytes.expected for entry in alive)
         assert peak.bytes.high == sum(entry.bytes.high for entry in alive)
     assert [peak.phase for peak in held.peaks] == list(Phase)
+
+
+@given(ENTRIES)
+def test_without_a_remainder_a_phase_occupies_its_peak(entries: list[Entry]) -> None:
+    held = ledger(entries)
+    assert all(peak.occupied == peak.bytes for peak in held.peaks)
+
+
+@given(ENTRIES, st.integers(0, 2**40), st.integers(0, 2**40))
+def test_a_remainder_takes_away_the_spread_of_what_is_charged(
+    entries: list[Entry], middle: int, spread: int
+) -> None:
+    remainder = Entry(
+        owner=Owner.KV_CACHE,
+        name="pool",
+        lifetime=Lifetime.WORKER,
+        phases=ALL_PHASES,
+        bytes=ByteRange(max(middle - spread, 0), middle, middle + spread),
+        evidence=calculated("a rule"),
+        is_remainder=True,
+    )
+    outside = [entry for entry in entries if not entry.inside_budget]
+    for peak in ledger([*entries, remainder]).peaks:
+        assert peak.bytes.low <= peak.occupied.low
+        assert peak.occupied.expected == peak.bytes.expected
+        assert peak.occupied.high <= peak.bytes.high
+        free = total(entry.bytes for entry in outside if peak.phase in entry.phases)
+        assert peak.occupied.high - peak.occupied.low == free.high - free.low
 
 
 @given(ENTRIES)

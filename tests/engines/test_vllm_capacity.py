@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from support import (
     CPU,
     DEEPSEEK_V3,
@@ -25,7 +26,6 @@ from support import (
     planned,
     settings,
 )
-
 from vramledger.engines.vllm.flags import AUTO
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
@@ -37,7 +37,6 @@ from vramledger.engines.vllm.kv_budget import (
 from vramledger.engines.vllm.kv_specs import KvKind
 from vramledger.errors import FlagError
 from vramledger.units import GIB, MIB
-
 
 
 def rows(config: dict[str, Any], version: str, **values: Any) -> tuple[int, int]:
@@ -112,7 +111,7 @@ def test_a_pool_smaller_than_a_block_holds_nothing(version: str) -> None:
 def test_gemma_3_by_version_and_context(
     version: str, context: int, blocks: int, concurrency: float, printed: int
 ) -> None:
-    asked = {"max_model_len": context, "max_num_batched_tokens": 8192}
+    asked: dict[str, Any] = {"max_model_len": context, "max_num_batched_tokens": 8192}
     found = lines(checkpoint(GEMMA_3_27B), 18 * GIB, version=version, **asked)
     assert found.num_blocks == 14_745
     assert rows(GEMMA_3_27B, version, **asked)[1] == blocks
@@ -123,7 +122,11 @@ def test_gemma_3_by_version_and_context(
 def test_the_bytes_of_one_full_gemma_3_request() -> None:
     def need(**values: Any) -> str:
         held = planned(
-            checkpoint(GEMMA_3_27B), H100, max_num_batched_tokens=8192, kv_cache_memory_bytes=18 * GIB, **values
+            checkpoint(GEMMA_3_27B),
+            H100,
+            max_num_batched_tokens=8192,
+            kv_cache_memory_bytes=18 * GIB,
+            **values,
         ).kv_pool
         assert held is not None
         return f"{held.admission_bytes_per_request / GIB:.2f}"
@@ -321,7 +324,9 @@ def offered(config: dict[str, Any], size: int, version: str, **values: Any) -> i
     )
 
 
-@pytest.mark.parametrize(("version", "longest"), [("0.32.0", 31 * 128), ("0.29.0", 31 * 128), ("0.28.0", 4096)])
+@pytest.mark.parametrize(
+    ("version", "longest"), [("0.32.0", 31 * 128), ("0.29.0", 31 * 128), ("0.28.0", 4096)]
+)
 def test_one_block_is_never_given_out_and_counts_since_0_29(version: str, longest: int) -> None:
     assert offered(TINY_LLAMA, 4 * MIB, version) == longest
     found = settings(checkpoint(TINY_LLAMA), CPU, version)
@@ -379,7 +384,45 @@ def test_a_number_of_blocks_that_is_given_replaces_what_was_profiled() -> None:
     ("version", "tokens"), [("0.10.2", 2 * 446_528), ("0.13.0", 2 * 446_528), ("0.33.0", 2 * 446_528)]
 )
 def test_ranks_that_share_a_context_hold_it_once(version: str, tokens: int) -> None:
-    values = {"tp": 8, "dcp": 2}
+    values: dict[str, Any] = {"tp": 8, "dcp": 2}
     groups = layout(checkpoint(LLAMA_3_1_8B), H100, version, **values)
     found = lines(checkpoint(LLAMA_3_1_8B), 27_908 * groups.bytes_per_block(), version=version, **values)
     assert found.tokens == tokens
+
+
+# The lines themselves
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.6.6", ("Loading model weights took", "# GPU blocks:", "Maximum concurrency for 8192 tokens")),
+        ("0.8.0", ("Model loading took", "GPU KV cache size:", "Maximum concurrency for 8,192 tokens")),
+        (
+            "0.13.0",
+            (
+                "Model loading took",
+                "Available KV cache memory:",
+                "GPU KV cache size:",
+                "Maximum concurrency for 8,192",
+            ),
+        ),
+        ("0.33.0", ("Model loading took", "Available KV cache memory:", "GPU KV cache size:")),
+    ],
+)
+def test_lines_as_a_version_words_them(version: str, expected: tuple[str, ...]) -> None:
+    printed = planned(checkpoint(LLAMA_3_1_8B), H100, version, max_model_len=8192).printed
+    assert len(printed) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(printed, expected, strict=True))
+
+
+def test_one_line_has_both_figures_since_0_28_and_names_the_device_since_0_30() -> None:
+    subject = checkpoint(TINY_LLAMA)
+    values = {"kv_cache_memory_bytes": 8 * MIB}
+    assert planned(subject, CPU, "0.32.0", **values).printed[-1] == (
+        "CPU KV cache size: 8,192 tokens, Maximum concurrency for 4,096 tokens per request: 2.00x"
+    )
+    assert planned(subject, CPU, "0.27.1", **values).printed[-2:] == (
+        "GPU KV cache size: 8,192 tokens",
+        "Maximum concurrency for 4,096 tokens per request: 2.00x",
+    )

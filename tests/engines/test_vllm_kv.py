@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from support import (
     CPU,
     DEEPSEEK_V3,
@@ -32,7 +33,6 @@ from support import (
     planned,
     settings,
 )
-
 from vramledger.engines.vllm.flags import Speculation
 from vramledger.engines.vllm.kv_specs import KvKind, recurrent_state
 from vramledger.hardware.catalogue import find_device
@@ -324,11 +324,12 @@ def test_a_model_of_windows_alone_is_one_windowed_group() -> None:
 
 
 def test_without_the_hybrid_manager_every_layer_keeps_every_token() -> None:
-    for version, values in (
-        ("0.33.0", {"disable_hybrid_kv_cache_manager": True}),
-        ("0.8.5", {}),
-        ("0.10.2", {"use_v1": False}),
-    ):
+    cases: dict[str, dict[str, Any]] = {
+        "0.33.0": {"disable_hybrid_kv_cache_manager": True},
+        "0.8.5": {},
+        "0.10.2": {"use_v1": False},
+    }
+    for version, values in cases.items():
         found = layout(checkpoint(GEMMA_3_27B), version=version, **values)
         assert [group.spec.kind for group in found.groups] == [KvKind.FULL]
         assert found.bytes_per_block() == 62 * 131_072 == 8_126_464

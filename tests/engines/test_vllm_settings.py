@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from support import (
     CPU,
     DEEPSEEK_V3,
@@ -21,7 +22,6 @@ from support import (
     planned,
     settings,
 )
-
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted
 from vramledger.engines.vllm.version import NEWEST, VllmVersion, parse_version
@@ -95,7 +95,9 @@ def test_a_defaulted_batch_is_no_larger_than_all_sequences_together() -> None:
     assert settings(LLAMA, enable_chunked_prefill=False).max_tokens == 131_072
 
 
-@pytest.mark.parametrize(("version", "share"), [("0.6.6", 0.9), ("0.19.1", 0.9), ("0.20.0", 0.92), ("0.33.0", 0.92)])
+@pytest.mark.parametrize(
+    ("version", "share"), [("0.6.6", 0.9), ("0.19.1", 0.9), ("0.20.0", 0.92), ("0.33.0", 0.92)]
+)
 def test_the_share_of_the_device(version: str, share: float) -> None:
     assert settings(LLAMA, H100, version).gpu_memory_utilization == share
     assert settings(LLAMA, H100, version, gpu_memory_utilization=0.5).gpu_memory_utilization == 0.5
@@ -147,7 +149,9 @@ EIGHTS = (1, 2, 4, *range(8, 513, 8))
 SIXTEENS = (1, 2, 4, *range(8, 249, 8), *range(256, 513, 16))
 
 
-def captured(version: str, config: dict[str, Any] = LLAMA_3_1_8B, device: str = "H100-80GB", **values: Any) -> Any:
+def captured(
+    version: str, config: dict[str, Any] = LLAMA_3_1_8B, device: str = "H100-80GB", **values: Any
+) -> Any:
     subject, card = checkpoint(config), find_device(device)
     return capture_plan(settings(subject, card, version, **values), card)
 
@@ -191,7 +195,10 @@ def test_large_cards_and_gpt_oss_capture_up_to_1024_since_0_28() -> None:
 
 
 def test_speculation_captures_for_every_drafted_token_since_0_13() -> None:
-    drafted = {"max_num_seqs": 32, "speculative": Speculation(method="ngram", num_speculative_tokens=3)}
+    drafted: dict[str, Any] = {
+        "max_num_seqs": 32,
+        "speculative": Speculation(method="ngram", num_speculative_tokens=3),
+    }
     assert max(captured("0.12.0", **drafted).piecewise) == 64
     assert max(captured("0.13.0", **drafted).piecewise) == 256
 
@@ -258,7 +265,10 @@ def test_the_newest_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"max_num_seqs": 512, "max_num_batched_tokens": 256}, ("--max-num-batched-tokens 256", "--max-num-seqs 512")),
+        (
+            {"max_num_seqs": 512, "max_num_batched_tokens": 256},
+            ("--max-num-batched-tokens 256", "--max-num-seqs 512"),
+        ),
         (
             {"kv_cache_memory_bytes": 2**30, "num_gpu_blocks_override": 10},
             ("--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
@@ -268,7 +278,10 @@ def test_the_newest_is_the_default() -> None:
         ({"pp": -1}, ("--pp is -1",)),
         ({"dp": 5000}, ("--dp is 5000",)),
         ({"pp": 33}, ("--pp 33", "32 layers")),
-        ({"pp": 2, "pp_layer_partition": (16, 15)}, ("pp-layer-partition", "(16, 15)", "32 layers", "2 stages")),
+        (
+            {"pp": 2, "pp_layer_partition": (16, 15)},
+            ("pp-layer-partition", "(16, 15)", "32 layers", "2 stages"),
+        ),
         ({"pp": 2, "pp_layer_partition": (33, -1)}, ("pp-layer-partition", "(33, -1)")),
         ({"gpu_memory_utilization": 0.0}, ("--gpu-memory-utilization is 0.0",)),
         ({"gpu_memory_utilization": 92.0}, ("--gpu-memory-utilization is 92.0",)),
@@ -321,7 +334,9 @@ def test_a_draft_has_at_least_one_token(tokens: int) -> None:
         ),
     ],
 )
-def test_a_model_that_does_not_divide(config: dict[str, Any], values: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_a_model_that_does_not_divide(
+    config: dict[str, Any], values: dict[str, Any], words: tuple[str, ...]
+) -> None:
     with pytest.raises(FlagError) as refused:
         planned(checkpoint(config), **values)
     message = str(refused.value)
@@ -352,7 +367,7 @@ def test_a_context_above_the_models_own_is_told() -> None:
 
 
 def test_defaults_are_flags_nobody_gave() -> None:
-    assert planned(LLAMA) == planned(LLAMA, **{})
+    assert planned(LLAMA) == planned(checkpoint(LLAMA_3_1_8B))
     assert VllmFlags() == VllmFlags(kv_cache_dtype="auto")
     assert ParallelPlan().world_size == ParallelPlan().expert_group == ParallelPlan().ep == 1
 

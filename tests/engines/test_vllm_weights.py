@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from support import (
     DEEPSEEK_V3,
     DEEPSEEK_V3_2,
@@ -30,7 +31,6 @@ from support import (
     tensor_bytes,
     weights,
 )
-
 from vramledger.hardware.catalogue import find_device
 from vramledger.models.tensors import Component
 from vramledger.units import round_up
@@ -126,9 +126,7 @@ def test_gemma_3_keeps_one_table_for_each_of_its_two_ropes() -> None:
     assert round(gib(tensor_bytes(held) + held.rope_bytes), 3) == 51.378
 
 
-@pytest.mark.parametrize(
-    ("config", "size"), [(GPT_OSS_20B, 13_761_264_768), (GPT_OSS_120B, 65_248_815_744)]
-)
+@pytest.mark.parametrize(("config", "size"), [(GPT_OSS_20B, 13_761_264_768), (GPT_OSS_120B, 65_248_815_744)])
 def test_gpt_oss_is_as_large_as_its_published_files(config: dict[str, Any], size: int) -> None:
     assert checkpoint(config).disk_bytes == size
 
@@ -178,9 +176,7 @@ def test_gpt_oss_on_blackwell_as_a_published_log_has_it() -> None:
         (QWEN3_32B_AWQ, {}, 17.998),
     ],
 )
-def test_weights_of_one_rank_in_gib(
-    config: dict[str, Any], values: dict[str, Any], expected: float
-) -> None:
+def test_weights_of_one_rank_in_gib(config: dict[str, Any], values: dict[str, Any], expected: float) -> None:
     assert round(gib(one(config, **values)), 3) == expected
 
 
@@ -322,7 +318,9 @@ def test_a_tower_is_whole_on_every_rank_when_data_is_what_is_cut() -> None:
     assert cut.groups["vision tower"].total < alone.groups["vision tower"].total
 
 
-def test_a_card_without_fp8_units_holds_the_same_elements_and_no_more_than_two_bytes_a_row_of_scales() -> None:
+def test_a_card_without_fp8_units_holds_the_same_elements_and_no_more_than_two_bytes_a_row_of_scales() -> (
+    None
+):
     subject = checkpoint(LLAMA_3_1_70B, hf_quant=FP8_OF_LLAMA_70B)
     (ampere,) = weights(subject, find_device("A100-80GB"))
     (hopper,) = weights(subject)

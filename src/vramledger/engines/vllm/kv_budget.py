@@ -116,9 +116,14 @@ def tokens_rule(settings: Settings) -> str:
     return "tokens = maximum concurrency x max_model_len: what the engine admits by, at this context length"
 
 
+def unusable_blocks(settings: Settings) -> int:
+    """Blocks the start-up check leaves out: the null block, from 0.29."""
+    return 1 if settings.version.since(29) else 0
+
+
 def usable_bytes(available_bytes: int, bytes_per_block: int, settings: Settings) -> int:
-    """Bytes the start-up check compares with: one block (the null block) less from 0.29."""
-    return available_bytes - bytes_per_block if settings.version.since(29) else available_bytes
+    """Bytes the start-up check compares with."""
+    return available_bytes - bytes_per_block * unusable_blocks(settings)
 
 
 def longest_context(

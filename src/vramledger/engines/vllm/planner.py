@@ -48,8 +48,9 @@ def plan(
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
     terms = [rank_terms(checkpoint, settings, device, kind, layout) for kind in kinds]
     available = [_available(item, settings, device) for item in terms]
+    checked = [_checked(item, room, settings) for item, room in zip(terms, available, strict=True)]
     if settings.auto_context:
-        settings = fit_context(layout, settings, terms, available)
+        settings = fit_context(layout, settings, terms, checked)
     pool = kv_pool(
         layout, settings, terms, available, kind_of_kv, limit=checkpoint.model.max_position_embeddings
     )
@@ -60,7 +61,7 @@ def plan(
         ranks=ranks,
         kv_pool=pool,
         verdict=judge(
-            checkpoint, settings, device, terms, layout, available, pool, ranks, concurrency=concurrency
+            checkpoint, settings, device, terms, layout, checked, pool, ranks, concurrency=concurrency
         ),
         printed=log_lines(settings, device, terms, available, pool),
         notes=(*checkpoint.model.notes, *checkpoint.differences, *settings.notes),
@@ -101,6 +102,14 @@ def _hybrid_manager(checkpoint: Checkpoint, settings: Settings) -> bool:
 def _available(terms: RankTerms, settings: Settings, device: Device) -> ByteRange:
     fixed = settings.flags.kv_cache_memory_bytes
     return ByteRange.exact(fixed) if fixed is not None else terms.available
+
+
+def _checked(terms: RankTerms, available: ByteRange, settings: Settings) -> ByteRange:
+    """What the start-up checks plan with: a stated number of blocks stands for its bytes."""
+    blocks = settings.flags.num_gpu_blocks_override
+    if blocks is None or not terms.bytes_per_block:
+        return available
+    return ByteRange.exact(blocks * terms.bytes_per_block)
 
 
 def _rank_ledger(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.engines.vllm.budget import RankTerms
-from vramledger.engines.vllm.kv_budget import blocks_per_request, usable_bytes
+from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks, usable_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.evidence import EvidenceKind
@@ -34,12 +34,21 @@ def judge(
     `concurrency` is how many requests of the full context have to be held at once.
     """
     assumptions = _assumptions(ranks, device)
-    worst = min(range(len(terms)), key=lambda index: available[index].expected)
+    blocks = blocks_per_request(layout, settings.context_len, settings) * concurrency
+    lacking = [
+        ByteRange.exact(item.bytes_per_block * (blocks + unusable_blocks(settings))) - room
+        for item, room in zip(terms, available, strict=True)
+    ]
+    # The rank that surely lacks memory, else one that may, else the one with least to spare.
+    worst = max(
+        range(len(terms)),
+        key=lambda index: (lacking[index].low > 0, lacking[index].high > 0, lacking[index].expected),
+    )
     room = available[worst]
     if pool is None:
         return _by_room(settings, device, room, assumptions)
     per_block = terms[worst].bytes_per_block
-    need = per_block * blocks_per_request(layout, settings.context_len, settings) * concurrency
+    need = per_block * blocks
     low, expected, high = (
         usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high)
     )
