@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from tools.pack_data import reference
 
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.version import NEWEST, OLDEST, VllmVersion, parse_version
@@ -63,16 +64,28 @@ class ModelSet:
             self._reconstructed = frozenset(
                 entry["id"].replace("/", "__") for entry in entries if entry.get("reconstructed")
             )
+        self._references: dict[str, dict[str, Any]] = {}
         self._packed: dict[str, dict[str, Any]] = {}
         if not self._folder.is_dir() and packed.is_file():
             with gzip.open(packed, "rt", encoding="utf-8") as handle:
                 content = json.load(handle)
             self._packed = content["models"]
             self._reconstructed = frozenset(content["reconstructed"])
+            self._references = content["params"]
+        elif index.is_file():
+            counts = json.loads((self._folder / "param-counts.json").read_text(encoding="utf-8"))
+            self._references = {
+                entry["id"].replace("/", "__"): reference(entry, counts.get(entry["id"], {}))
+                for entry in entries
+            }
 
     def is_reconstructed(self, name: str) -> bool:
         """Whether a config was written from published dimensions: its quantisation's ignore list is a guess."""
         return name in self._reconstructed
+
+    def reference(self, name: str) -> Mapping[str, Any]:
+        """What is known of a model's size from elsewhere: params, caveat, published, note, total_size, source."""
+        return self._references.get(name, {})
 
     def names(self) -> tuple[str, ...]:
         if self._packed:
