@@ -565,6 +565,21 @@ def test_an_index_of_other_names_and_another_size(tmp_path: Path) -> None:
     assert alien == "in the index and not described: 1 tensor (model.vision.proj.weight)"
 
 
+def test_what_is_odd_about_the_files_is_noted(tmp_path: Path) -> None:
+    tensors = files_of(LLAMA)
+    write_folder(tmp_path, LLAMA, tensors, files=2)
+    index = tmp_path / "model.safetensors.index.json"
+    content = json.loads(index.read_text(encoding="utf-8"))
+    content["metadata"]["total_size"] += 7
+    index.write_text(json.dumps(content), encoding="utf-8")
+    notes = load_checkpoint(str(tmp_path)).model.notes
+    assert any(f"the headers sum up to {total_bytes(tensors)} bytes" in note for note in notes)
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    partial = load_checkpoint(str(tmp_path))
+    assert any("1 of 2 weight files are not there" in note for note in partial.model.notes)
+    assert partial.disk_evidence.formula == "metadata.total_size"
+
+
 def test_an_index_of_packed_weights_without_a_scheme(tmp_path: Path) -> None:
     read = index_only(tmp_path, LLAMA, files_of(LLAMA | {"quantization_config": AWQ}))
     assert any(text.startswith("parts named .qweight, and no quantisation") for text in read.differences)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from vramledger.errors import UnknownFormat
 from vramledger.evidence import Evidence, calculated, reported
 from vramledger.formats.weights import Dense, format_label
@@ -57,6 +59,8 @@ def checkpoint_from_source(source: Source) -> Checkpoint:
         from vramledger.models.headers.names_only import compare_names
 
         said.extend(compare_names(model, stored, source.index))
+    if source.notes:
+        model = replace(model, notes=(*model.notes, *source.notes))
     disk_bytes, evidence = _disk(source, stored)
     return Checkpoint(
         model=model,
