@@ -17,6 +17,8 @@ from pathlib import Path
 from msgspec.structs import asdict
 from tools.accuracy.cases import ModelSet, newest_by_date, prepare, read_cases
 from tools.accuracy.fields import FIELDS, Comparison, compare
+from tools.accuracy.parameters import markdown as parameter_section
+from tools.accuracy.parameters import parameter_rows, report
 from tools.accuracy.tables import markdown, summary_rows, text
 
 from vramledger.errors import VramledgerError
@@ -58,6 +60,9 @@ def main() -> int:
                 )
             )
     print(text(comparisons, refused, len(rows), worst=options.worst))
+    parameters = parameter_rows(models)
+    print()
+    print(report(parameters))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(
@@ -75,7 +80,8 @@ def main() -> int:
         )
     if options.table:
         options.table.write_text(
-            markdown(comparisons, refused, len(rows), worst=options.worst), encoding="utf-8"
+            markdown(comparisons, refused, len(rows), worst=options.worst) + parameter_section(parameters),
+            encoding="utf-8",
         )
     return 0 if any(item.field in FIELDS for item in comparisons) else 1
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from tools.accuracy.cases import ModelSet
 
+from vramledger.errors import VramledgerError
 from vramledger.models.architectures import describe
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -56,12 +57,14 @@ REFERENCES = {"params": "transformers' class", "published": "elements of the pub
 
 
 class ParameterRow(Struct, frozen=True, kw_only=True):
-    """One model. `reference` is None where nothing is known; `compared_with` is a key of REFERENCES or ""."""
+    """One model. `reference` is None where nothing is known; `compared_with` is a key of REFERENCES or "";
+    `refused` says why a model could not be described."""
 
     name: str
     total: int
     reference: int | None
     compared_with: str
+    refused: str = ""
 
     @property
     def difference(self) -> int:
@@ -76,37 +79,47 @@ class ParameterRow(Struct, frozen=True, kw_only=True):
 
 
 def parameter_rows(models: ModelSet) -> tuple[ParameterRow, ...]:
-    """Every model of the set. Raises VramledgerError for one that cannot be described."""
-    rows = []
-    for name in models.names():
+    """Every model of the set."""
+    return tuple(_row(models, name) for name in models.names())
+
+
+def _row(models: ModelSet, name: str) -> ParameterRow:
+    try:
         source = models.source(name)
-        counts = describe(source.config_view(), source.id).parameter_counts()
-        known = models.reference(name)
-        key = next((key for key in REFERENCES if key in known), "")
-        rows.append(
-            ParameterRow(
-                name=name,
-                total=counts.total,
-                reference=known[key] if key else None,
-                compared_with=key,
-            )
-        )
-    return tuple(rows)
+        total = describe(source.config_view(), source.id).parameter_counts().total
+    except VramledgerError as error:
+        return ParameterRow(name=name, total=0, reference=None, compared_with="", refused=str(error))
+    known = models.reference(name)
+    key = next((key for key in REFERENCES if key in known), "")
+    return ParameterRow(name=name, total=total, reference=known[key] if key else None, compared_with=key)
 
 
 def report(rows: Iterable[ParameterRow] | None = None) -> str:
     """How many models are equal to their reference, and each that is not with its reason."""
-    listed = tuple(parameter_rows(ModelSet(DATA)) if rows is None else rows)
-    compared = [row for row in listed if row.reference is not None]
+    head, lines = _listed(tuple(parameter_rows(ModelSet(DATA)) if rows is None else rows))
+    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+
+def markdown(rows: Iterable[ParameterRow]) -> str:
+    """The same as a section of the accuracy page."""
+    head, lines = _listed(tuple(rows))
+    return "\n".join(["", "## Parameters", "", head + ".", "", *(f"- {line}" for line in lines)]) + "\n"
+
+
+def _listed(rows: tuple[ParameterRow, ...]) -> tuple[str, list[str]]:
+    compared = [row for row in rows if row.reference is not None]
     equal = sum(row.difference == 0 for row in compared)
     differing = sorted(
         (row for row in compared if row.difference), key=lambda row: (-abs(row.difference), row.name)
     )
-    without = len(listed) - len(compared)
-    head = f"parameters: {equal} of {len(compared)} models equal their reference to the unit ({without} more have none)"
-    lines = [head]
-    for row in differing:
-        lines.append(
-            f"  {row.name.replace('__', '/', 1)}: {row.difference:+,d}; {row.reason or 'UNEXPLAINED'}"
-        )
-    return "\n".join(lines)
+    refused = [row for row in rows if row.refused]
+    without = len(rows) - len(compared) - len(refused)
+    head = (
+        f"parameters: {equal} of {len(compared)} models equal their reference to the unit "
+        f"({without} more have none, {len(refused)} could not be described)"
+    )
+    lines = [
+        f"{row.name.replace('__', '/', 1)}: {row.difference:+,d}; {row.reason or 'UNEXPLAINED'}"
+        for row in differing
+    ]
+    return head, lines + [f"{row.name.replace('__', '/', 1)}: {row.refused}" for row in refused]

@@ -11,7 +11,7 @@ COLUMNS = ("field", "count", "median |error| %", "p95 |error| %", "bias %", "ins
 
 def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | int | float]]:
     """One row a field; `inside %` and `half-width %` are -1 where the field has no interval."""
-    rows = []
+    rows: list[dict[str, str | int | float]] = []
     for field in FIELDS:
         found = [item for item in comparisons if item.field == field]
         if not found:

@@ -9,6 +9,7 @@ from math import ceil
 
 from msgspec import Struct
 
+from vramledger.engines.allocator import Slack
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
 from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted, graph_bytes
@@ -25,7 +26,8 @@ from vramledger.engines.vllm.runtime import (
 )
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
-from vramledger.engines.vllm.weights import RankWeights, rank_weights
+from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
+from vramledger.engines.vllm.weights import NO_SLACK, RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
     MoeWorkspace,
     matmul_workspace_bytes,
@@ -49,6 +51,7 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     kind: RankKind
     bytes_per_block: int
     weights: RankWeights
+    draft: RankWeights | None
     lora: LoraBytes | None
     activation: ActivationPeak
     activation_range: ByteRange
@@ -71,8 +74,14 @@ class RankTerms(Struct, frozen=True, kw_only=True):
 
     @property
     def loading_bytes(self) -> int:
-        """ "Model loading took"."""
-        return self.weights.total_bytes + (self.lora.total if self.lora else 0)
+        """ "Model loading took": the target, its adapters' slots and the draft."""
+        draft = self.draft.total_bytes if self.draft else 0
+        return self.weights.total_bytes + draft + (self.lora.total if self.lora else 0)
+
+    @property
+    def slack(self) -> Slack:
+        """The allocator's slack beside all weights."""
+        return self.weights.slack + (self.draft.slack if self.draft else NO_SLACK)
 
 
 def requested_bytes(total_bytes: int, settings: Settings) -> int:
@@ -86,6 +95,7 @@ def rank_terms(
     """All terms of one kind of rank and what they leave."""
     model = checkpoint.model
     weights = rank_weights(checkpoint, settings, kind, device)
+    draft = draft_weights(model, settings, kind, device)
     lora = lora_bytes(model, kind, settings) if settings.flags.enable_lora else None
     activation = activation_peak(model, settings, kind)
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
@@ -107,13 +117,18 @@ def rank_terms(
         + mla
     )
     sampling = activation.hidden_bytes + activation.sampler_bytes
-    expected = max(activation.encoder_bytes, activation.encoder_cache_bytes + max(forward, sampling))
+    drafting = draft_forward_bytes(model, settings, kind)
+    expected = max(
+        activation.encoder_bytes, activation.encoder_cache_bytes + max(forward, sampling, drafting)
+    )
     spread = ByteRange(
         expected * ACTIVATION_LOW_PERCENT // 100, expected, expected * ACTIVATION_HIGH_PERCENT // 100
     )
-    lasting = ByteRange.exact(weights.total_bytes + (lora.total if lora else 0) + persistent_moe + matmul)
+    loaded = weights.total_bytes + (draft.total_bytes if draft else 0) + (lora.total if lora else 0)
+    lasting = ByteRange.exact(loaded + persistent_moe + matmul)
     buffers_charged = settings.version.since(27)
-    idle = ByteRange(0, weights.slack.idle_bytes, weights.slack.idle_bytes)
+    idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
+    idle = ByteRange(0, idle_bytes, idle_bytes)
     idle_charged = charges_reserved(settings)
     if idle_charged:
         lasting = lasting + idle
@@ -133,6 +148,7 @@ def rank_terms(
         kind=kind,
         bytes_per_block=layout.bytes_per_block(kind.kv_layers),
         weights=weights,
+        draft=draft,
         lora=lora,
         activation=activation,
         activation_range=spread,

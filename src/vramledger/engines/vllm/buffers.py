@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
+from vramledger.engines.vllm.speculation import draft_buffers
 from vramledger.models.model import Model
 from vramledger.units import ceil_div
 
@@ -27,6 +28,9 @@ def runner_buffers(model: Model, settings: Settings, kind: RankKind) -> tuple[in
     if kind.stage > 0:
         inputs += 2 * element * tokens * model.hidden_size
         formula += f" + received states {tokens} x {model.hidden_size} x {2 * element} B"
+    drafting, draft_formula = draft_buffers(model, settings, kind)
+    if drafting:
+        inputs, formula = inputs + drafting, f"{formula} + {draft_formula}"
     if not settings.v2_runner or not kind.is_last or model.is_pooling:
         return inputs, formula
     words = ceil_div(vocab, 32) * 4

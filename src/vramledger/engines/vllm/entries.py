@@ -13,6 +13,8 @@ from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.runtime import counts_context_in_budget
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.speculation import condition
+from vramledger.engines.vllm.weights import RankWeights
 from vramledger.evidence import Evidence, assumed, calculated, reported
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import (
@@ -84,6 +86,7 @@ def _entry(
 
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
+    repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
     out = []
     for name, group in weights.groups.items():
@@ -105,9 +108,11 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
             calculated(f"{RULES} layers/rotary_embedding", "positions x rotary_dim x element, whole on each rank"),
         )
     )  # fmt: skip
+    if terms.draft is not None:
+        out.append(_draft_entry(settings, terms.draft))
     out.append(
         _entry(
-            Owner.ALLOCATOR, "stranded beside weights", ALL_PHASES, weights.slack.stranded_bytes,
+            Owner.ALLOCATOR, "stranded beside weights", ALL_PHASES, terms.slack.stranded_bytes,
             calculated("torch c10 CUDACachingAllocator.cpp", "rests of at most 1 MiB stay with their tensor"),
         )
     )  # fmt: skip
@@ -120,12 +125,26 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     out.append(
         _entry(
-            Owner.WORKSPACE, "repacking at load", frozenset({Phase.LOAD}), weights.load_peak_extra_bytes,
+            Owner.WORKSPACE, "repacking at load", frozenset({Phase.LOAD}), repacked,
             calculated(f"{RULES} process_weights_after_loading", "largest module held twice while it is repacked"),
             lifetime=Lifetime.ITERATION,
         )
     )  # fmt: skip
     return out
+
+
+def _draft_entry(settings: Settings, draft: RankWeights) -> Entry:
+    """All of the draft's weights as one line; what it shares with the target is not in it."""
+    parts = [f"{name} {group.total} B" for name, group in draft.groups.items()]
+    parts += [
+        f"{name} {size} B"
+        for name, size in (("absorbed MLA copies", draft.absorbed_bytes), ("rope tables", draft.rope_bytes))
+        if size
+    ]
+    return _entry(
+        Owner.WEIGHTS, "draft model", ALL_PHASES, draft.total_bytes - draft.slack.stranded_bytes,
+        calculated(f"{RULES} v1/spec_decode, model_executor/models, {condition(settings)}", " + ".join(parts)),
+    )  # fmt: skip
 
 
 def _adapter_entries(settings: Settings, terms: RankTerms) -> list[Entry]:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from vramledger.errors import FlagError
+from vramledger.models.checkpoint import Checkpoint
 
 
 class ParallelPlan(Struct, frozen=True, kw_only=True):
@@ -46,10 +47,22 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
 
 
 class Speculation(Struct, frozen=True, kw_only=True):
-    """`--speculative-config`: the method and how many tokens it drafts."""
+    """`--speculative-config`: the method, how many tokens it drafts, and the draft's own checkpoint if it has one.
+
+    `method` is mtp, eagle, eagle3, medusa, mlp_speculator, draft_model, ngram, ngram_gpu or suffix. What is None
+    is the target's, or for `attention_backend` the engine's own choice.
+    """
 
     method: str
     num_speculative_tokens: int
+    draft: Checkpoint | None = None
+    draft_tensor_parallel_size: int | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+    max_model_len: int | None = None
+    probabilistic: bool = False
 
     def __post_init__(self) -> None:
         if self.num_speculative_tokens < 1:
@@ -58,6 +71,10 @@ class Speculation(Struct, frozen=True, kw_only=True):
                 flag="speculative_config",
                 value=self.num_speculative_tokens,
             )
+
+    def __str__(self) -> str:
+        model = "" if self.draft is None else f" of {self.draft.model.id}"
+        return f"{self.method}{model}, {self.num_speculative_tokens} tokens"
 
 
 class VllmFlags(Struct, frozen=True, kw_only=True):

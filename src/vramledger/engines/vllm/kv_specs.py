@@ -62,7 +62,7 @@ class KvSpec(Struct, frozen=True, kw_only=True):
 
     `page_bytes` is one block, padding included; `content_bytes` without it. `window` counts tokens (0:
     none), `max_tokens` bounds what a request can store (0: its length), `tokens_per_state` is above 1 for
-    compressed histories.
+    compressed histories. `variant` names what else keeps layers of equal sizes apart (a draft's other backend).
     """
 
     kind: KvKind
@@ -73,6 +73,7 @@ class KvSpec(Struct, frozen=True, kw_only=True):
     chunk: int = 0
     max_tokens: int = 0
     tokens_per_state: int = 1
+    variant: str = ""
 
 
 class LayerSpec(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Source: vllm engine/arg_utils.py, config/ (names, units, `--no-` forms).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
@@ -98,7 +98,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("fully_sharded_loras", SWITCH, _LORA, "Cut both LoRA matrices over ranks."),
     _option(
         "speculative_config", OptionKind.JSON, _OTHER,
-        'Draft: \'{"method": "mtp", "num_speculative_tokens": 3}\'.',
+        'Draft: \'{"method": "eagle3", "model": "PATH or hub id", "num_speculative_tokens": 3}\'; "mtp" needs no model.',
     ),
     _option("num_redundant_experts", OptionKind.SIGNED, _OTHER, "Extra copies of experts for load balance."),
     _option(
@@ -124,8 +124,6 @@ _PARALLEL_FIELDS = {long: short for short, long in _SHORT.items()} | {
     "enable_expert_parallel": "enable_expert_parallel"
 }
 _BY_NAME = {option.name: option for option in OPTIONS}
-# Drafts without another checkpoint: heads of the model's own (deepseek_mtp, qwen3_next_mtp, ...), or no model.
-_OWN_DRAFT = ("mtp", "ngram", "ngram_gpu", "suffix")
 _MODALITIES = ("image", "video", "audio", "vision_chunk")
 
 
@@ -177,27 +175,15 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
                     f"{option.flag} is given as {parallel[field]} and as {read}", flag=name, value=read
                 )
         elif name == "speculative_config":
-            flags["speculative"] = _speculation(option, read)
+            from vramledger.engines.vllm.speculative_config import read_speculation
+
+            flags["speculative"] = read_speculation(option, cast(Mapping[str, object], read))
         elif name == "limit_mm_per_prompt":
             if _no_items(option, read):
                 flags["language_model_only"] = True
         else:
             flags[name] = read
     return ParallelPlan(**parallel), VllmFlags(**flags)
-
-
-def _speculation(option: Option, value: Any) -> Speculation:
-    """vLLM's `--speculative-config`. A draft model of its own is refused: its bytes are not in the model's files."""
-    config: Mapping[str, Any] = value
-    tokens = config.get("num_speculative_tokens")
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= 1024:
-        raise bad_value(option, value, "must have num_speculative_tokens, a whole number from 1 to 1024")
-    method = config.get("method")
-    if not isinstance(method, str) or not method:
-        raise bad_value(option, value, 'must have method, such as "mtp" or "ngram"')
-    if config.get("model") is not None or not method.endswith(_OWN_DRAFT):
-        raise bad_value(option, value, "asks for a draft model of its own, which is not sized here")
-    return Speculation(method="mtp" if method.endswith("mtp") else method, num_speculative_tokens=tokens)
 
 
 def _no_items(option: Option, value: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import fields
 
 from vramledger.answer import Plan, PlanInputs
@@ -10,13 +12,23 @@ from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
-from vramledger.engines.vllm.kv_specs import layer_specs
+from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import rank_kinds
+from vramledger.engines.vllm.speculation import (
+    check,
+    is_grouping_open,
+    marked,
+    notes_on_draft,
+    set_apart,
+    widened,
+    with_draft_specs,
+)
 from vramledger.engines.vllm.verdict import judge
 from vramledger.engines.vllm.version import NEWEST, VllmVersion
 from vramledger.formats.kv import KvFormat, kv_format
+from vramledger.formats.weights import Bnb4, Bnb8, Ggml
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
@@ -43,6 +55,7 @@ def plan(
     """
     parallel, flags = parallel or ParallelPlan(), flags or VllmFlags()
     settings = resolve(checkpoint.model, device, version, parallel, flags)
+    check(settings, checkpoint.model)
     kind_of_kv = cache_format(checkpoint, settings)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
@@ -54,6 +67,9 @@ def plan(
     pool = kv_pool(
         layout, settings, terms, available, kind_of_kv, limit=checkpoint.model.max_position_embeddings
     )
+    apart = _layout_apart(checkpoint, settings, device, kind_of_kv)
+    if pool is not None and apart is not None:
+        pool = widened(pool, apart, settings, available)
     ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
@@ -64,8 +80,24 @@ def plan(
             checkpoint, settings, device, terms, layout, checked, pool, ranks, concurrency=concurrency
         ),
         printed=log_lines(settings, device, terms, available, pool),
-        notes=(*checkpoint.model.notes, *checkpoint.differences, *settings.notes),
+        notes=(
+            *checkpoint.model.notes,
+            *checkpoint.differences,
+            *settings.notes,
+            *notes_on_draft(checkpoint.model, settings, apart),
+        ),
     )
+
+
+def _format_notes(checkpoint: Checkpoint, version: VllmVersion) -> tuple[str, ...]:
+    """Formats that have left vLLM's core (model_executor/layers/quantization, release by release)."""
+    kinds = {type(item.format) for item in checkpoint.stored}
+    notes = []
+    if Ggml in kinds and version.since(24):
+        notes.append("vLLM's core reads GGUF up to 0.23; newer versions need a plugin for it")
+    if kinds & {Bnb4, Bnb8} and version.since(28):
+        notes.append("vLLM's core reads bitsandbytes up to 0.27; newer versions need a plugin for it")
+    return tuple(notes)
 
 
 def cache_format(checkpoint: Checkpoint, settings: Settings) -> KvFormat:
@@ -78,7 +110,29 @@ def cache_format(checkpoint: Checkpoint, settings: Settings) -> KvFormat:
 
 def kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:
     """Groups of the model's KV layers under these settings."""
+    specs = set_apart(_all_specs(checkpoint, settings, device, kind), checkpoint.model, settings)
+    return _grouped(specs, checkpoint, settings)
+
+
+def _layout_apart(
+    checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat
+) -> Layout | None:
+    """The other grouping that a draft's layers may get, where the rules leave it open."""
+    if not is_grouping_open(checkpoint.model, settings):
+        return None
+    specs = _all_specs(checkpoint, settings, device, kind)
+    return _grouped(marked(specs, checkpoint.model), checkpoint, settings)
+
+
+def _all_specs(
+    checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat
+) -> tuple[LayerSpec, ...]:
+    """Specs of the target's layers and, after them, of the draft's."""
     specs = layer_specs(checkpoint.model, settings, device, kind)
+    return with_draft_specs(specs, checkpoint.model, settings, device, kind)
+
+
+def _grouped(specs: Sequence[LayerSpec], checkpoint: Checkpoint, settings: Settings) -> Layout:
     return plan_groups(
         specs,
         settings.version,

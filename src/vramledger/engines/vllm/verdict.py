@@ -8,6 +8,7 @@ from vramledger.engines.vllm.budget import RankTerms
 from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks, usable_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.speculation import condition
 from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
@@ -159,11 +160,13 @@ def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool
     plan = settings.plan
     runner = "V2" if settings.v2_runner else "V1" if settings.v1 else "V0"
     limits = f"at most {settings.max_num_seqs} sequences and {settings.max_tokens:,} batched tokens a step"
+    drafts = (condition(settings),) if settings.flags.speculative is not None else ()
     return (
         f"vllm {settings.version} ({runner} runner), tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, ep {plan.ep}",
         f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
         f"weights {checkpoint.quantization}, KV cache {pool.dtype}",
         f"max_model_len {settings.context_len:,}, {limits}",
+        *drafts,
         f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted",
     )
 
