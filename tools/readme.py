@@ -68,7 +68,9 @@ def main() -> int:
     text = README.read_text(encoding="utf-8")
     new = filled(text)
     if options.check:
-        print("README.md is up to date" if new == text else "README.md is out of date: python -m tools.readme")
+        print(
+            "README.md is up to date" if new == text else "README.md is out of date: python -m tools.readme"
+        )
         return int(new != text)
     README.write_text(new, encoding="utf-8")
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tools.accuracy.fields import FIELDS, Comparison, percentile
 
-COLUMNS = ("field", "count", "median |error| %", "p95 |error| %", "bias %", "inside %", "half-width %")
+COLUMNS = ("field", "count", "median abs error %", "p95 abs error %", "bias %", "inside %", "half-width %")
 
 
 def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | int | float]]:
@@ -22,8 +22,8 @@ def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | int 
             {
                 "field": field,
                 "count": len(found),
-                "median |error| %": round(percentile(errors, 0.5), 3),
-                "p95 |error| %": round(percentile(errors, 0.95), 3),
+                "median abs error %": round(percentile(errors, 0.5), 3),
+                "p95 abs error %": round(percentile(errors, 0.95), 3),
                 "bias %": round(sum(item.error_percent for item in found) / len(found), 3),
                 "inside %": round(100 * sum(bool(item.inside) for item in ranged) / len(ranged), 1)
                 if ranged
