@@ -190,6 +190,11 @@ def test_gpt_oss_with_50_gib(version: str, printed: int, concurrency: str | None
         assert f"{found.max_concurrency:.2f}" == concurrency
 
 
+def test_a_window_of_128_tokens_is_the_current_one_and_127_before_it() -> None:
+    for batch, blocks in ((16, 9 + 1), (17, 9 + 1), (18, 10 + 1)):
+        assert rows(GPT_OSS_20B, "0.25.1", max_num_batched_tokens=batch)[0] == blocks
+
+
 def test_what_gpt_oss_120b_needed_in_a_published_error() -> None:
     asked = {"max_num_batched_tokens": 1024}
     windowed, total = rows(GPT_OSS_120B, "0.11.0", **asked)

@@ -156,6 +156,11 @@ def test_every_matrix_has_its_own_pair_of_factors() -> None:
     assert slots(LLAMA_3_1_8B).linears == elements * 2 * 32
 
 
+def test_matrices_that_a_checkpoint_stores_fused_have_a_factor_for_each_part() -> None:
+    fused = TINY_LLAMA | {"model_type": "phi3", "tie_word_embeddings": False}
+    assert slots(fused).linears == slots(TINY_LLAMA).linears
+
+
 def test_one_factor_is_cut_and_the_other_whole_unless_both_are_to_be_cut() -> None:
     width, inner, kv, rank, ranks = 4096, 14336, 1024, 16, 4
     cut = rank * (width + 2 * kv + width + 2 * inner + inner) // ranks
