@@ -88,8 +88,8 @@ def test_no_items_of_any_modality_is_text_only(limits: str, text_only: bool) -> 
         ("speculative_config", '{"num_speculative_tokens": 2}', "must have method"),
         (
             "speculative_config",
-            '{"method": "eagle3", "model": "a/b", "num_speculative_tokens": 2}',
-            "draft model",
+            '{"method": "eagle3", "num_speculative_tokens": 2}',
+            "must have model",
         ),
         ("limit_mm_per_prompt", '{"smell": 1}', "'smell'"),
         ("limit_mm_per_prompt", '{"image": -1}', "whole number"),

@@ -315,6 +315,9 @@ def notes_on_draft(target: Model, settings: Settings, apart: Layout | None) -> t
             out.append(
                 "draft_tensor_parallel_size: the V1 engine cuts the draft by the target's ranks all the same"
             )
+    if settings.version.since(18) and speculation.method == "draft_model":
+        left = settings.max_tokens - settings.max_num_seqs
+        out.append(f"a step schedules at most {left} tokens: one slot a sequence is left to the draft model")
     if apart is not None:
         out.append(
             f"the draft's layers may form groups of their own in vllm {settings.version}: {len(apart.groups)} groups of "

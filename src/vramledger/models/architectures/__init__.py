@@ -38,8 +38,16 @@ ALIASES: dict[str, str] = {
 
 CLASSES: dict[str, str] = {
     "CogVLMVideoForCausalLM": "cogvlm",
+    "Eagle3LlamaForCausalLM": "llama_eagle3",
+    "Eagle3Qwen3ForCausalLM": "llama_eagle3",
+    "Eagle3Speculator": "llama_eagle3",
+    "EagleLlamaForCausalLM": "llama_eagle",
     "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
+    "LlamaForCausalLMEagle": "llama_eagle",
+    "LlamaForCausalLMEagle3": "llama_eagle3",
     "LlavaLlamaForCausalLM": "llava_llama",
+    "MLPSpeculatorPreTrainedModel": "mlp_speculator",
+    "MedusaModel": "medusa",
     "MiniCPM3ForCausalLM": "minicpm3",
 }
 
