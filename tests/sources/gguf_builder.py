@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from vramledger.formats.ggml import ggml_type
 
@@ -17,8 +18,7 @@ CODES = {
 }  # fmt: skip
 
 
-@dataclass
-class GgufWriter:
+class GgufWriter(Struct):
     """`keys` are (name, type, value); an array's value is (item type, list); tensors (name, dims, type name)."""
 
     keys: list[tuple[str, str, Any]] = field(default_factory=list)

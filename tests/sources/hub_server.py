@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct, field
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@dataclass
-class Hub:
+class Hub(Struct):
     """`error` is a status and X-Error-Code for every answer, `answer` a body in place of the model's info; without `ranges` whole files are sent."""
 
     folder: Path
