@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vramledger.answer import Plan
@@ -241,6 +244,10 @@ GEMMA_4_26B_A4B: dict[str, Any] = {
         "num_hidden_layers": 30,
         "num_key_value_heads": 8,
         "num_kv_shared_layers": 0,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_type": "proportional"},
+            "sliding_attention": {"rope_type": "default"},
+        },
         "sliding_window": 1024,
         "tie_word_embeddings": True,
         "top_k_experts": 8,
@@ -259,6 +266,7 @@ GEMMA_4_26B_A4B: dict[str, Any] = {
         "patch_size": 16,
         "pooling_kernel_size": 3,
         "position_embedding_size": 10240,
+        "standardize": True,
     },
 }
 QWEN3_5_27B: dict[str, Any] = {
@@ -283,6 +291,11 @@ QWEN3_5_27B: dict[str, Any] = {
         "num_attention_heads": 24,
         "num_hidden_layers": 64,
         "num_key_value_heads": 4,
+        "rope_parameters": {
+            "mrope_section": [11, 11, 10],
+            "partial_rotary_factor": 0.25,
+            "rope_type": "default",
+        },
         "vocab_size": 248320,
     },
     "vision_config": {
@@ -322,6 +335,11 @@ QWEN3_5_35B_A3B: dict[str, Any] = {
         "num_experts_per_tok": 8,
         "num_hidden_layers": 40,
         "num_key_value_heads": 2,
+        "rope_parameters": {
+            "mrope_section": [11, 11, 10],
+            "partial_rotary_factor": 0.25,
+            "rope_type": "default",
+        },
         "shared_expert_intermediate_size": 512,
         "vocab_size": 248320,
     },
@@ -554,3 +572,10 @@ def tensor_bytes(held: RankWeights) -> int:
 
 def gib(size: int | ByteRange) -> float:
     return (size.expected if isinstance(size, ByteRange) else size) / GIB
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Config files by model ("org__name") of every model the repository keeps."""
+    with gzip.open(Path(__file__).parents[1] / "data" / "models.json.gz", "rt", encoding="utf-8") as packed:
+        found: dict[str, dict[str, Any]] = json.load(packed)["models"]
+    return found
