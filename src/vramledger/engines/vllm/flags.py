@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from vramledger.errors import FlagError
 from vramledger.models.checkpoint import Checkpoint
@@ -159,7 +158,7 @@ _NOT_NEGATIVE = ("num_redundant_experts", "max_cudagraph_capture_size")
 
 def flag_names() -> tuple[str, ...]:
     """Every flag's name as Python spells it."""
-    return tuple(item.name for item in fields(VllmFlags))
+    return VllmFlags.__struct_fields__
 
 
 def _bad(name: str, value: object, rule: str) -> FlagError:

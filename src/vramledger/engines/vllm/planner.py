@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import fields
-
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
-from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
+from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
@@ -191,6 +189,9 @@ def _rank_ledger(
     )
 
 
+NO_FLAGS = VllmFlags()
+
+
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
     flags = settings.flags
     shown: dict[str, object] = {
@@ -204,10 +205,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
         "engine": "V1" if settings.v1 else "V0",
         "runner": "V2" if settings.v2_runner else "V1" if settings.v1 else "V0",
     }
-    for item in fields(VllmFlags):
-        value = getattr(flags, item.name)
-        if item.name not in shown and value != item.default:
-            shown[item.name] = value
+    for name in VllmFlags.__struct_fields__:
+        value = getattr(flags, name)
+        if name not in shown and value != getattr(NO_FLAGS, name):
+            shown[name] = value
     return PlanInputs(
         model=checkpoint.model.id,
         architecture=checkpoint.model.architecture,
@@ -225,5 +226,8 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
 
 
 def _plain(value: object) -> str | int | float | bool:
-    """A setting as JSON can hold it."""
+    """A setting as JSON can hold it; a draft by its method, its length and its model's name."""
+    if isinstance(value, Speculation):
+        draft = f" of {value.draft.model.id}" if value.draft is not None else ""
+        return f"{value.method}, {value.num_speculative_tokens} tokens{draft}"
     return value if isinstance(value, str | int | float | bool) else str(value)
