@@ -12,10 +12,10 @@ Needs nothing of vramledger: the two sides share only the cases.
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -44,6 +44,7 @@ kv_utils = import_module("vllm.v1.core.kv_cache_utils")
 interface = import_module("vllm.v1.kv_cache_interface")
 platform = import_module("vllm.platforms").current_platform
 
+CASE_LIMIT_S = 60
 ROPE_TABLES = ("cos_sin_cache", "long_short_cos_sin_cache")
 
 
@@ -54,7 +55,9 @@ def main() -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the engine prints on stdout too
     print(json.dumps({"ready": import_module("vllm").__version__}), file=out, flush=True)
+    signal.signal(signal.SIGALRM, _too_slow)
     for case in cases:
+        signal.alarm(CASE_LIMIT_S)
         try:
             found = run(case)
         except BaseException as error:  # an engine may raise SystemExit
@@ -67,9 +70,14 @@ def main() -> int:
             }
             if os.environ.get("CONFORMANCE_TRACE"):
                 traceback.print_exc()
+        signal.alarm(0)
         print(json.dumps({"name": case["name"], **found}), file=out, flush=True)
         gc.collect()
     return 0
+
+
+def _too_slow(*_: Any) -> None:
+    raise TimeoutError(f"more than {CASE_LIMIT_S} s")
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +142,9 @@ def _only_fake_groups() -> None:
     dist.new_group = new_group
     plain = "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
     platform.get_device_communicator_cls = lambda: plain
+    queue = import_module("vllm.distributed.device_communicators.shm_broadcast").MessageQueue
+    queue.create_from_process_group = staticmethod(lambda *_, **__: None)
+    state.in_the_same_node_as = lambda group, source_rank=0: [True] * dist.get_world_size(group)
 
 
 def _inspect_models_here() -> None:
