@@ -88,7 +88,7 @@ def test_exit_codes_tell_the_verdict(dense: str, capsys: pytest.CaptureFixture[s
         (["--device", "H100-80GB", "--engine", "tgi"], 2, "flag", "tgi"),
         (["--device", "H100-80GB", "--engine", "vllm==99"], 2, "flag", "99"),
         (["--device", "H100-80GB", "--tp", "3"], 2, "flag", "3"),
-        (["--device", "H100-80GB", "--kv-cache-dtype", "int3"], 3, "unknown-format", "int3"),
+        (["--device", "H100-80GB", "--kv-cache-dtype", "int3"], 2, "flag", "--kv-cache-dtype int3"),
         (["--device", "H100-80GB", "--speculative-config", "{"], 2, "flag", "not JSON"),
         (["--device", "H100-80GB", "--max-num-seq", "4"], 2, "usage", "--max-num-seqs"),
         ([], 2, "usage", "--device"),

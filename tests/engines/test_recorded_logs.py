@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from support import CPU, SMOLLM2_135M, checkpoint
 
+from support import CPU, SMOLLM2_135M, checkpoint
 from vramledger import plan
 
 MIB = 2**20

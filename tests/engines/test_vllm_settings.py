@@ -25,7 +25,7 @@ from support import (
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted
 from vramledger.engines.vllm.version import NEWEST, VllmVersion, parse_version
-from vramledger.errors import FlagError, UnknownFormat, VramledgerError
+from vramledger.errors import FlagError, VramledgerError
 from vramledger.hardware.catalogue import find_device
 
 LLAMA = checkpoint(LLAMA_3_1_8B)
@@ -347,7 +347,7 @@ def test_a_model_that_does_not_divide(
 @pytest.mark.parametrize("dtype", ["int3", "fp4x", ""])
 def test_a_cache_type_nobody_has_is_refused_or_means_the_models_own(dtype: str) -> None:
     if dtype:
-        with pytest.raises(UnknownFormat, match=dtype):
+        with pytest.raises(FlagError, match=f"--kv-cache-dtype {dtype}"):
             planned(LLAMA, kv_cache_dtype=dtype)
     else:
         assert planned(LLAMA, kv_cache_dtype=dtype).kv_pool == planned(LLAMA).kv_pool

@@ -33,7 +33,7 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
     @property
     def world_size(self) -> int:
         """Ranks of one replica."""
-        return self.tp * self.pp
+        return self.tp * self.pcp * self.pp
 
     @property
     def expert_group(self) -> int:

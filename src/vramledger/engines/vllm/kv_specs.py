@@ -12,6 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vramledger.engines.vllm.names import ATTENTION_BACKENDS
 from vramledger.engines.vllm.settings import Settings
 from vramledger.errors import FlagError
 from vramledger.formats.dtypes import DType, parse_dtype
@@ -395,6 +396,8 @@ def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
     """
     if settings.flags.block_size is not None:
         return settings.flags.block_size
+    if settings.flags.attention_backend is not None:
+        return ATTENTION_BACKENDS[settings.flags.attention_backend.upper()]
     mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         return V4_BLOCK

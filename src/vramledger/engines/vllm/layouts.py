@@ -77,7 +77,7 @@ def mxfp4_kernel(device: Device, settings: Settings) -> str:
     ships the triton_kernels package (quantization/mxfp4.py get_mxfp4_backend to 0.18; after it
     fused_moe/oracle/mxfp4.py, which does not offer them to other models).
     """
-    if settings.flags.moe_backend:
+    if settings.flags.moe_backend not in (None, "auto"):
         return settings.flags.moe_backend
     if device.vendor == "amd":
         return "rocm"

@@ -50,7 +50,8 @@ def _weights_line(weights_gib: float, settings: Settings) -> str:
         return f"Loading model weights took {weights_gib:.4f} GB"
     if not version.since(8, 5):
         return f"Model loading took {weights_gib:.4f} GB"
-    memory = " memory" if version.since(11, 2) else ""
+    plain = settings.v2_runner and not version.since(28)
+    memory = " memory" if version.since(11, 2) and not plain else ""
     return f"Model loading took {_figure(weights_gib, settings, before=4)} GiB{memory}"
 
 

@@ -12,6 +12,7 @@ from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
 from vramledger.engines.vllm.log_lines import log_lines
+from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.engines.vllm.speculation import (
@@ -25,7 +26,8 @@ from vramledger.engines.vllm.speculation import (
 )
 from vramledger.engines.vllm.verdict import judge
 from vramledger.engines.vllm.version import NEWEST, VllmVersion
-from vramledger.formats.kv import KvFormat, kv_format
+from vramledger.errors import FlagError, UnknownFormat
+from vramledger.formats.kv import KV_FORMAT_NAMES, KvFormat, kv_format
 from vramledger.formats.weights import Bnb4, Bnb8, Ggml
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
@@ -54,6 +56,12 @@ def plan(
     parallel, flags = parallel or ParallelPlan(), flags or VllmFlags()
     settings = resolve(checkpoint.model, device, version, parallel, flags)
     check(settings, checkpoint.model)
+    check_names(
+        checkpoint,
+        quantization=flags.quantization,
+        attention=flags.attention_backend,
+        moe=flags.moe_backend,
+    )
     kind_of_kv = cache_format(checkpoint, settings)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
@@ -103,7 +111,18 @@ def cache_format(checkpoint: Checkpoint, settings: Settings) -> KvFormat:
     name = settings.flags.kv_cache_dtype
     if name == "auto" and checkpoint.declared_kv_dtype:
         name = checkpoint.declared_kv_dtype
-    return kv_format(name, settings.dtype)
+    try:
+        return kv_format(name, settings.dtype)
+    except UnknownFormat:
+        from difflib import get_close_matches
+
+        closest = get_close_matches(name, KV_FORMAT_NAMES, n=3) or ["auto", "fp8", "bfloat16"]
+        raise FlagError(
+            f"--kv-cache-dtype {name} is not a type of vLLM's KV cache; did you mean {', '.join(closest)}?",
+            flag="kv_cache_dtype",
+            value=name,
+            closest=closest,
+        ) from None
 
 
 def kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:

@@ -6,7 +6,7 @@ distributed/utils.py (get_pp_indices).
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 from msgspec import Struct
 
@@ -74,7 +74,7 @@ def pipeline_layers(
 def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: VllmVersion) -> list[RankKind]:
     """The distinct kinds of rank, each with the world ranks that are of it.
 
-    Ranks are numbered dp-major, then pp, then tp. Within a stage ranks differ only where the experts do not
+    Ranks are numbered dp-major, then pp, pcp and tp. Within a stage ranks differ only where the experts do not
     divide evenly: the first ranks of the expert group get one more (fused_moe/layer.py).
     """
     stages = pipeline_layers(model.num_layers, plan.pp, version, flags.pp_layer_partition)
@@ -83,6 +83,12 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
         for layer in model.layers
         if isinstance(layer.channel_mixer, MixtureOfExperts)
     }
+    if flags.num_redundant_experts and plan.ep == 1:
+        raise FlagError(
+            "--num-redundant-experts needs --enable-expert-parallel over more than one rank",
+            flag="num_redundant_experts",
+            value=flags.num_redundant_experts,
+        )
     uneven = any((count + flags.num_redundant_experts) % plan.ep for count in experts)
     if uneven and flags.num_redundant_experts:
         physical = min(experts) + flags.num_redundant_experts
@@ -92,25 +98,24 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
             flag="num_redundant_experts",
             value=flags.num_redundant_experts,
         )
-    kinds: dict[tuple[int, int], list[int]] = {}
-    for dp_rank in range(plan.dp):
-        for stage in range(plan.pp):
-            for tp_rank in range(plan.tp):
-                position = dp_rank * plan.tp + tp_rank
-                key = (stage, _expert_share_class(position, experts, plan, flags) if uneven else 0)
-                world = (dp_rank * plan.pp + stage) * plan.tp + tp_rank
-                kinds.setdefault(key, []).append(world)
+    kinds: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for dp_rank, stage, pcp_rank, tp_rank in product(
+        range(plan.dp), range(plan.pp), range(plan.pcp), range(plan.tp)
+    ):
+        position = (dp_rank * plan.pcp + pcp_rank) * plan.tp + tp_rank
+        share = _expert_share_class(position, experts, plan, flags) if uneven else 0
+        world = ((dp_rank * plan.pp + stage) * plan.pcp + pcp_rank) * plan.tp + tp_rank
+        kinds.setdefault((stage, share), []).append((world, position))
     out = []
-    for (stage, _), ranks in kinds.items():
-        first = ranks[0]
+    for (stage, _), alike in kinds.items():
         out.append(
             RankKind(
-                ranks=tuple(ranks),
+                ranks=tuple(world for world, _ in alike),
                 stage=stage,
                 layers=stages[stage],
                 is_first=stage == 0,
                 is_last=stage == plan.pp - 1,
-                expert_position=first // (plan.pp * plan.tp) * plan.tp + first % plan.tp,
+                expert_position=alike[0][1],
             )
         )
     return out
@@ -172,8 +177,11 @@ def _divides(part: Part, tp: int) -> bool:
 
 
 def _indivisible(tensor: Tensor, size: int, ways: int) -> FlagError:
+    module = tensor.name.replace("{layer}", "*").replace("{expert}", "*").replace("{block}", "*")
     return FlagError(
-        f"tensor parallel size {ways} does not divide {size} of {tensor.name}", flag="tp", value=ways
+        f"--tensor-parallel-size: {size} of {module} cannot be cut into {ways} equal parts",
+        flag="tensor_parallel_size",
+        value=ways,
     )
 
 

@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from vramledger.errors import FlagError
 
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+\-a-z].*)?$")
+_VERSION = re.compile(
+    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.-]?(?:a|b|rc|post|dev)\d*)*(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?"
+)
 
 
 class VllmVersion(Struct, frozen=True, order=True):
@@ -36,7 +38,7 @@ def parse_version(text: str) -> VllmVersion:
     Raises FlagError for anything else, for source builds without a release ("0.1.dev5926") and for
     releases outside what the rules cover.
     """
-    match = _VERSION.match(text.strip().lower())
+    match = _VERSION.fullmatch(text.strip().lower())
     if match is None:
         raise FlagError(f"vllm version {text!r} is not like 0.33.0", flag="engine", value=text)
     version = VllmVersion(int(match.group(1)), int(match.group(2)), int(match.group(3) or 0))

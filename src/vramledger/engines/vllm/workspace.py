@@ -54,7 +54,7 @@ def moe_workspace(
 
 def moe_kernel(device: Device, settings: Settings, expert_format: str) -> str:
     """The experts' kernel by default."""
-    if settings.flags.moe_backend:
+    if settings.flags.moe_backend not in (None, "auto"):
         return settings.flags.moe_backend
     if expert_format in ("group_int", "bitsandbytes"):
         return "marlin"
