@@ -15,10 +15,11 @@ import sys
 from pathlib import Path
 
 from msgspec.structs import asdict
-from tools.accuracy.cases import ModelSet, newest_by_date, prepare, read_cases
+from tools.accuracy.cases import ModelSet, newest_by_date, prepare, read_cases, why_nothing
 from tools.accuracy.fields import FIELDS, Comparison, compare
 from tools.accuracy.parameters import markdown as parameter_section
 from tools.accuracy.parameters import parameter_rows, report
+from tools.accuracy.rows import problem
 from tools.accuracy.tables import markdown, summary_rows, text
 
 from vramledger.errors import VramledgerError
@@ -39,6 +40,10 @@ def main() -> int:
     comparisons: list[Comparison] = []
     refused: list[tuple[str, str]] = []
     for row in rows:
+        malformed = problem(row)
+        if malformed:
+            refused.append((str(row.get("id")), f"malformed case: {malformed}"))
+            continue
         try:
             case = prepare(row, models, history)
             if case.contradiction:
@@ -46,19 +51,14 @@ def main() -> int:
                 continue
             found = compare(case)
         except KeyError as error:
-            refused.append((row["id"], f"no config: {error.args[0]}"))
+            refused.append((row["id"], str(error.args[0])))
             continue
         except VramledgerError as error:
             refused.append((row["id"], f"{error.code}: {error}"))
             continue
         comparisons += found
         if not found:
-            refused.append(
-                (
-                    row["id"],
-                    "nothing comparable: no device and no stated KV memory, or weights of another quantisation",
-                )
-            )
+            refused.append((row["id"], why_nothing(case)))
     print(text(comparisons, refused, len(rows), worst=options.worst))
     parameters = parameter_rows(models)
     print()

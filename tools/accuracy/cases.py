@@ -96,7 +96,7 @@ class ModelSet:
         """The config files of one model, without weights or headers. Raises KeyError for an unknown name."""
         files = self._packed.get(name) if self._packed else self._read(name)
         if files is None or "config.json" not in files:
-            raise KeyError(name)
+            raise KeyError(f"no config in a folder {name}")
         return Source(
             id=name.replace("__", "/", 1),
             where=f"{name}/config.json",
@@ -129,7 +129,7 @@ def read_cases(data: Path, engine: str) -> list[Mapping[str, Any]]:
     rows = _read_lines(path)
     facts = path.with_name("facts.jsonl")
     added = {fact["id"]: fact for fact in _read_lines(facts)} if facts.is_file() else {}
-    return [_with_facts(row, added.get(row["id"], {})) for row in rows if row["engine"] == engine]
+    return [_with_facts(row, added.get(row.get("id", ""), {})) for row in rows if row.get("engine") == engine]
 
 
 def _read_lines(path: Path) -> list[Mapping[str, Any]]:
@@ -139,8 +139,9 @@ def _read_lines(path: Path) -> list[Mapping[str, Any]]:
 
 def _with_facts(row: Mapping[str, Any], fact: Mapping[str, Any]) -> Mapping[str, Any]:
     """A case with inputs that its source page states and the collection lacks; printed figures stay."""
+    row = {key: _stated(value) for key, value in row.items()}
     version = row.get("engine_version") or fact.get("engine_version")
-    return {**row, "engine_version": version, "flags": {**fact.get("flags", {}), **row["flags"]}}
+    return {**row, "engine_version": version, "flags": {**fact.get("flags", {}), **row.get("flags", {})}}
 
 
 def newest_by_date(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, VllmVersion]]:
@@ -295,7 +296,7 @@ def _flags(row: Mapping[str, Any], version: VllmVersion) -> VllmFlags:
         values |= {
             "enable_lora": True,
             "max_loras": stated.get("max_loras", 1),
-            "max_lora_rank": next(size for size in LORA_RANKS if size >= rank),
+            "max_lora_rank": next((size for size in LORA_RANKS if size >= rank), rank),
         }
     limits = stated.get("limit_mm_per_prompt")
     if isinstance(limits, Mapping) and limits and not any(limits.values()):
@@ -341,6 +342,25 @@ _METHOD_NAMES = {
     "fbgemm_fp8": ("fp8",),
     "auto-round": ("autoround",),
 }
+
+
+def _stated(value: Any) -> Any:
+    """A table without the keys that say nothing (null)."""
+    if isinstance(value, Mapping):
+        return {key: item for key, item in value.items() if item is not None}
+    return value
+
+
+def why_nothing(case: Case) -> str:
+    """Why no field of a case can be compared."""
+    reasons = []
+    if case.device is None:
+        reasons.append("nothing says how much memory its device has, or which batch it runs by default")
+    if not case.weights_known:
+        reasons.append("its config does not say how these weights are stored")
+    if "kv_cache_gib" not in case.reported:
+        reasons.append("no KV memory is stated")
+    return "; ".join(reasons) or "it prints nothing that is predicted"
 
 
 def conversion_gaps(

@@ -145,7 +145,7 @@ def _scored(
     note: str = "",
 ) -> Comparison:
     difference = predicted - printed
-    error = 0.0 if abs(difference) <= rounding else 100 * difference / abs(printed)
+    error = 0.0 if abs(difference) <= rounding else 100 * difference / max(abs(printed), rounding)
     return Comparison(
         case=case.id,
         field=field,
