@@ -335,9 +335,12 @@ def test_without_the_hybrid_manager_every_layer_keeps_every_token() -> None:
         assert found.bytes_per_block() == 62 * 131_072 == 8_126_464
 
 
-def test_chunked_local_layers_turn_the_hybrid_manager_off() -> None:
-    found = layout(checkpoint(LLAMA_4_SCOUT), tp=8)
+def test_chunked_local_layers_turned_the_hybrid_manager_off_before_0_14() -> None:
+    found = layout(checkpoint(LLAMA_4_SCOUT), version="0.13.0", tp=8)
     assert [(group.spec.kind, len(group.members)) for group in found.groups] == [(KvKind.FULL, 48)]
+    found = layout(checkpoint(LLAMA_4_SCOUT), version="0.14.1", tp=8)
+    kinds = sorted((group.spec.kind.value, len(group.members)) for group in found.groups)
+    assert kinds == [("chunked_local", 12)] * 3 + [("full_attention", 12)]
 
 
 def test_latents_and_index_keys_share_one_group() -> None:

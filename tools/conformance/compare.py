@@ -78,8 +78,7 @@ def _weights(
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     kinds = {
-        kind.stage: kind
-        for kind in reversed(rank_kinds(checkpoint.model, parallel, flags, settings.version))
+        kind.stage: kind for kind in reversed(rank_kinds(checkpoint.model, parallel, flags, settings.version))
     }
     out = []
     for stage, held in enumerate(stages):
@@ -98,7 +97,13 @@ def _pool(
 ) -> list[Field]:
     pool = found.kv_pool
     if pool is None or not theirs["groups"]:
-        return [Field(name="groups", ours=str(0 if pool is None else len(pool.groups)), theirs=str(len(theirs["groups"])))]
+        return [
+            Field(
+                name="groups",
+                ours=str(0 if pool is None else len(pool.groups)),
+                theirs=str(len(theirs["groups"])),
+            )
+        ]
     device = find_device(HOST)
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)

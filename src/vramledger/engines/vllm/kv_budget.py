@@ -41,7 +41,7 @@ def request_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
         case KvKind.RECURRENT:
             return _state_blocks(spec, context_len, settings)
         case KvKind.CROSS:
-            return ceil_div(settings.max_tokens if not spec.max_tokens else spec.max_tokens, spec.block_size)
+            return ceil_div(settings.max_tokens, spec.block_size)
         case _:
             plan = settings.plan
             shards = (
@@ -55,7 +55,7 @@ def request_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
 def _state_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
     mode, spec_tokens = recurrent_mode(settings), settings.num_speculative_tokens
     if mode == "align":
-        return 2 + spec_tokens
+        return 2 + spec_tokens + spec.checkpoint_blocks
     if mode == "all":
         return ceil_div(context_len, spec.block_size) + spec_tokens
     return 1 + spec_tokens
@@ -150,6 +150,8 @@ def longest_context(
 def steady_blocks(group: Group, context_len: int, settings: Settings) -> int:
     """Blocks a sequence of `context_len` holds once its window has slid and no prompt is in flight."""
     spec = group.spec
+    if spec.kind is KvKind.CROSS and spec.max_tokens:
+        return ceil_div(spec.max_tokens, spec.block_size)
     if spec.kind in (KvKind.WINDOW, KvKind.MLA_WINDOW, KvKind.COMPRESSOR_STATE):
         return min(
             ceil_div(min(spec.window, context_len), spec.block_size) + 1,

@@ -63,7 +63,7 @@ class KvSpec(Struct, frozen=True, kw_only=True):
 
     `page_bytes` is one block, padding included; `content_bytes` without it. `window` counts tokens (0:
     none), `max_tokens` bounds what a request can store (0: its length), `tokens_per_state` is above 1 for
-    compressed histories. `variant` names what else keeps layers of equal sizes apart (a draft's other backend).
+    compressed histories, `checkpoint_blocks` a state's further blocks. `variant` names what else keeps layers of equal sizes apart (a draft's other backend).
     """
 
     kind: KvKind
@@ -74,6 +74,7 @@ class KvSpec(Struct, frozen=True, kw_only=True):
     chunk: int = 0
     max_tokens: int = 0
     tokens_per_state: int = 1
+    checkpoint_blocks: int = 0
     variant: str = ""
 
 
@@ -185,7 +186,7 @@ def layer_specs(
         found = known.get(id(mixer))
         if found is None:
             if isinstance(mixer, RECURRENT):
-                found = (_recurrent_spec(states[id(mixer)].bytes, block, settings),)
+                found = (_recurrent_spec(mixer, states[id(mixer)].bytes, block, settings),)
             else:
                 found = _attention_specs(mixer, block, settings, kv_format)
             known[id(mixer)] = found
@@ -235,9 +236,18 @@ def _keeps_kv(mixer: TokenMixer) -> bool:
     return not isinstance(mixer, SharedKvAttention | EncoderAttention)
 
 
-def _recurrent_spec(content: int, block: int, settings: Settings) -> KvSpec:
-    size = block if recurrent_mode(settings) != "none" else settings.context_len
-    return KvSpec(kind=KvKind.RECURRENT, block_size=size, page_bytes=content, content_bytes=content)
+def _recurrent_spec(mixer: TokenMixer, content: int, block: int, settings: Settings) -> KvSpec:
+    """Mamba-2 may write the state at a block boundary from within a prefill since 0.32, into a block more
+    (mamba_mixer2.py; KDA does with FlashKDA kernels, which are left out)."""
+    mode = recurrent_mode(settings)
+    checkpoint = mode == "align" and isinstance(mixer, Mamba2) and settings.version.since(32)
+    return KvSpec(
+        kind=KvKind.RECURRENT,
+        block_size=block if mode != "none" else settings.context_len,
+        page_bytes=content,
+        content_bytes=content,
+        checkpoint_blocks=int(checkpoint),
+    )
 
 
 # Models whose states can be kept at every block (SupportsMambaPrefixCaching up to 0.28).

@@ -159,10 +159,13 @@ def _grouped(specs: Sequence[LayerSpec], checkpoint: Checkpoint, settings: Setti
 
 
 def _hybrid_manager(checkpoint: Checkpoint, settings: Settings) -> bool:
-    """On since 0.9.2 unless the flag says no or the model has chunked local layers; windows before that
-    were kept at full length in the pool."""
+    """On since 0.9.2 unless the flag says no, or the model has chunked local layers before 0.14 (default of
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE in envs.py); before that windows were kept at full
+    length in the pool."""
     if settings.flags.disable_hybrid_kv_cache_manager or not settings.version.since(9, 2):
         return False
+    if settings.version.since(14):
+        return True
     return not any(
         isinstance(mixer, ChunkedAttention)
         for layer in checkpoint.model.layers

@@ -1,21 +1,45 @@
 """Rotary tables that layers share.
 
 Source: vllm model_executor/layers/rotary_embedding: a cos/sin cache of [positions, rotary_dim] in the
-model dtype, one for each distinct rope configuration, replicated on every rank.
+model dtype, one for each distinct rope configuration, replicated on every rank; models/registry.py for the
+models that run through Transformers.
 """
 
 from __future__ import annotations
 
+from vramledger.engines.vllm.settings import Settings
 from vramledger.formats.dtypes import DType
 from vramledger.models.model import Model, Rope
 
 FP32_TABLES = ("gpt_oss", "deepseek_v4")
 
 
-def table_positions(rope: Rope) -> int:
+VIDEO_POSITIONS = 4
+# Qwen3-VL's layers and those built on them: positions stay within the tokens (models/qwen3_vl.py).
+PLAIN_POSITIONS = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text")
+PLAIN_POSITIONS_SINCE = 32
+# Models without an implementation of their own, by the release that has none any more. They compute angles
+# anew in each step and keep no table.
+THROUGH_TRANSFORMERS = {
+    "SmolLM3ForCausalLM": 10,
+    "GPTBigCodeForCausalLM": 25,
+    "Starcoder2ForCausalLM": 25,
+    "OlmoForCausalLM": 26,
+    "Olmo2ForCausalLM": 26,
+    "Olmo3ForCausalLM": 29,
+    "HunYuanDenseV1ForCausalLM": 29,
+    "HunYuanMoEV1ForCausalLM": 29,
+    "ArceeForCausalLM": 32,
+    "GPTNeoXForCausalLM": 32,
+    "PhiForCausalLM": 32,
+    "SeedOssForCausalLM": 32,
+}
+
+
+def table_positions(rope: Rope, *, video_positions: int = VIDEO_POSITIONS) -> int:
     """Rows of the cache: the config's positions, times the factor for linear scaling, the original length
     times the factor for yarn and deepseek_yarn; Llama 3 scaling keeps them. `longrope` keeps two caches, of
-    the original and the long length; multimodal rope (`mrope`) keeps four times the positions."""
+    the original and the long length; multimodal rope (`mrope`) keeps `video_positions` times the positions."""
     match rope.scaling:
         case "linear":
             return int(rope.max_positions * rope.factor)
@@ -26,13 +50,20 @@ def table_positions(rope: Rope) -> int:
         case "longrope" | "su":
             return rope.max_positions + (rope.original_positions or rope.max_positions)
         case "mrope":
-            return 4 * rope.max_positions
+            return video_positions * rope.max_positions
         case _:
             return rope.max_positions
 
 
-def rope_table_bytes(model: Model, dtype: DType) -> int:
-    """Bytes of all distinct tables on one rank; gpt-oss and DeepSeek-V4 ask for fp32 ones."""
-    distinct = set(model.rope)
-    width = DType.F32.bits if model.model_type in FP32_TABLES else dtype.bits
-    return sum(table_positions(rope) * rope.rotary_dim * width // 8 for rope in distinct)
+def rope_table_bytes(model: Model, settings: Settings) -> int:
+    """Bytes of all tables on one rank, one for each entry of `model.rope`; gpt-oss and DeepSeek-V4 ask for
+    fp32 ones."""
+    gone = THROUGH_TRANSFORMERS.get(model.architecture)
+    if gone is not None and settings.version.since(gone):
+        return 0
+    plain = settings.version.since(PLAIN_POSITIONS_SINCE) and model.model_type in PLAIN_POSITIONS
+    factor = 1 if plain else VIDEO_POSITIONS
+    width = DType.F32.bits if model.model_type in FP32_TABLES else settings.dtype.bits
+    return sum(
+        table_positions(rope, video_positions=factor) * rope.rotary_dim * width // 8 for rope in model.rope
+    )

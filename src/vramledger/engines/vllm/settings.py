@@ -73,7 +73,8 @@ def resolve(
     prefix = flags.enable_prefix_caching
     if prefix is None:
         prefix = _prefix_default(model, version, v1=v1)
-    return Settings(
+    async_default = v1 and version.since(14) and not model.is_pooling
+    found = Settings(
         version=version,
         model_type=model.model_type,
         v1=v1,
@@ -87,10 +88,15 @@ def resolve(
         max_tokens=tokens,
         max_num_seqs=seqs,
         prefix_caching=prefix,
-        async_scheduling=_async_scheduling(model, device, version, flags, v1=v1),
+        async_scheduling=async_default if flags.async_scheduling is None else flags.async_scheduling,
         num_speculative_tokens=flags.speculative.num_speculative_tokens if flags.speculative else 0,
         notes=tuple(notes),
     )
+    if device.vendor != "cpu":
+        return found
+    from vramledger.engines.vllm.host import on_host
+
+    return on_host(found, model)
 
 
 # What vLLM takes for a model whose config states no limit (config/model.py).
@@ -142,18 +148,6 @@ def _prefix_default(model: Model, version: VllmVersion, *, v1: bool) -> bool:
     if not any(isinstance(mixer, RECURRENT) for mixer in mixers):
         return True
     return version.since(29) and not all(isinstance(mixer, RECURRENT) for mixer in mixers)
-
-
-def _async_scheduling(
-    model: Model, device: Device, version: VllmVersion, flags: VllmFlags, *, v1: bool
-) -> bool:
-    """On by default since 0.14 for models that generate; the CPU platform turns it off whatever was asked
-    (platforms/cpu.py)."""
-    if device.vendor == "cpu":
-        return False
-    if flags.async_scheduling is not None:
-        return flags.async_scheduling
-    return v1 and version.since(14) and not model.is_pooling
 
 
 def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:

@@ -12,6 +12,7 @@ from math import prod
 from msgspec import Struct, field
 
 from vramledger.engines.allocator import Slack, allocation_slack
+from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_table_bytes
@@ -157,7 +158,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
     return RankWeights(
         groups=groups,
         absorbed_bytes=absorbed,
-        rope_bytes=rope_table_bytes(model, settings.dtype),
+        rope_bytes=rope_table_bytes(model, settings),
         slack=NO_SLACK if device.vendor == "cpu" else _slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
         dequantised_bytes=unpacked,
@@ -273,7 +274,7 @@ def _plain(
     tensor: Tensor, settings: Settings, kind: RankKind, device: Device, experts_as: WeightFormat | None
 ) -> Laid:
     """Bytes of a tensor that is never quantised; an expert's bias follows its matrix's padding."""
-    dtype = tensor.dtype or settings.dtype
+    dtype = held_dtype(tensor, settings)
     sizes = _local_sizes(tensor, settings, kind)
     count = prod(sizes)
     if not tensor.num_experts or experts_as is None:
