@@ -25,6 +25,7 @@ from support import (
 )
 from vramledger.engines.vllm.activation import sampler_bytes_per_logit
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.workspace import mla_prefill_bytes
 from vramledger.ledger import Owner, Phase
 from vramledger.units import GIB, MIB
 
@@ -158,10 +159,30 @@ def test_workspaces_of_experts_were_cut_in_chunks_up_to_0_17_and_transient_befor
 
 
 def test_the_up_projection_of_cached_latents() -> None:
-    assert one(DEEPSEEK_V3, tp=8).mla_bytes == 65_536 * 16 * 256 * 2 == 512 * MIB
-    short = one(DEEPSEEK_V3, tp=8, max_model_len=1024, max_num_seqs=8, max_num_batched_tokens=1024)
-    assert short.mla_bytes == 8 * 1024 * 16 * 256 * 2
-    assert one(LLAMA_3_1_8B).mla_bytes == 0
+    def latents(config: dict[str, Any], **values: Any) -> int:
+        subject = checkpoint(config)
+        return mla_prefill_bytes(subject.model, settings(subject, **values), 16)
+
+    assert latents(DEEPSEEK_V3, tp=8) == 65_536 * 16 * 256 * 2 == 512 * MIB
+    short = latents(DEEPSEEK_V3, tp=8, max_model_len=1024, max_num_seqs=8, max_num_batched_tokens=1024)
+    assert short == 8 * 1024 * 16 * 256 * 2
+    assert latents(LLAMA_3_1_8B) == 0
+
+
+def test_a_forward_counts_the_workspaces_that_live_through_it() -> None:
+    few = {"max_num_seqs": 8, "max_num_batched_tokens": 8192}
+    plain = one(QWEN3_30B_A3B, version="0.13.0", **few).activation
+    with_buffers = one(QWEN3_30B_A3B, version="0.12.0", **few).activation
+    row = 2 * 2 * 8 * 2048
+    assert with_buffers.binding == plain.binding == "forward"
+    assert with_buffers.peak_bytes - plain.peak_bytes == 8192 * row
+    assert "experts' kernels" in with_buffers.formula
+
+
+def test_workspaces_of_attention_backends() -> None:
+    assert one(LLAMA_3_1_8B).attention_workspace.bytes.high == 0
+    flashinfer = one(LLAMA_3_1_8B, attention_backend="FLASHINFER").attention_workspace
+    assert (flashinfer.bytes.expected, flashinfer.charged) == (394 * MIB, False)
 
 
 # Buffers of the runner

@@ -7,6 +7,8 @@ the hidden states are alive in both. Encoders for other modalities run first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
@@ -31,30 +33,59 @@ from vramledger.units import ceil_div
 
 
 class ActivationPeak(Struct, frozen=True, kw_only=True):
-    """Bytes at the two (three) moments that compete; `encoder_cache_bytes` stays alive through the others."""
+    """Bytes at the moments that compete; `encoder_cache_bytes` stays alive through all but the encoder's own."""
 
     forward_bytes: int
     sampler_bytes: int
     hidden_bytes: int
+    draft_bytes: int
     encoder_bytes: int
     encoder_cache_bytes: int
     forward_formula: str
     sampler_formula: str
 
     @property
+    def moments(self) -> dict[str, int]:
+        """Bytes alive at each moment, by name; the earlier of equals binds."""
+        cache = self.encoder_cache_bytes
+        return {
+            "forward": cache + self.forward_bytes,
+            "sampler": cache + self.hidden_bytes + self.sampler_bytes,
+            "draft": cache + self.draft_bytes,
+            "encoder": self.encoder_bytes,
+        }
+
+    @property
     def peak_bytes(self) -> int:
-        decoder = max(self.forward_bytes, self.hidden_bytes + self.sampler_bytes)
-        return max(self.encoder_bytes, self.encoder_cache_bytes + decoder)
+        return max(self.moments.values())
 
     @property
     def binding(self) -> str:
-        if self.encoder_bytes >= self.peak_bytes:
-            return "encoder"
-        return "sampler" if self.hidden_bytes + self.sampler_bytes > self.forward_bytes else "forward"
+        moments = self.moments
+        return max(moments, key=moments.__getitem__)
+
+    @property
+    def formula(self) -> str:
+        """What binds, with its inputs."""
+        cache = f" + encoder outputs {self.encoder_cache_bytes}" if self.encoder_cache_bytes else ""
+        return {
+            "forward": f"forward: {self.forward_formula}{cache}",
+            "sampler": f"hidden states {self.hidden_bytes} + sampler {self.sampler_formula}{cache}",
+            "draft": f"draft's forward {self.draft_bytes}{cache}",
+            "encoder": f"encoder of the largest items and its output {self.encoder_bytes}",
+        }[self.binding]
 
 
-def activation_peak(model: Model, settings: Settings, kind: RankKind) -> ActivationPeak:
-    """The peak of one kind of rank. MoE workspaces are not in it (see `workspace`)."""
+def activation_peak(
+    model: Model,
+    settings: Settings,
+    kind: RankKind,
+    *,
+    transient: Sequence[tuple[str, int]] = (),
+    draft_bytes: int = 0,
+) -> ActivationPeak:
+    """The peak of one kind of rank. `transient` are named workspaces that live through the forward (see
+    `workspace`), `draft_bytes` a draft model's forward."""
     tokens, width = settings.max_tokens, model.hidden_size
     element = settings.dtype.bits // 8
     hidden = tokens * width * element
@@ -70,6 +101,9 @@ def activation_peak(model: Model, settings: Settings, kind: RankKind) -> Activat
     if settings.plan.tp > 1:
         forward += hidden
         formula += f" + all-reduce out of place {hidden}"
+    for name, size in transient:
+        forward += size
+        formula += f" + {name} {size}" if size else ""
     sampler, sampler_formula = sampler_peak(model, settings) if kind.is_last else (0, "not on this stage")
     encoder, cache = (0, 0)
     if kind.is_first and not settings.flags.language_model_only:
@@ -78,6 +112,7 @@ def activation_peak(model: Model, settings: Settings, kind: RankKind) -> Activat
         forward_bytes=forward,
         sampler_bytes=sampler,
         hidden_bytes=hidden,
+        draft_bytes=draft_bytes,
         encoder_bytes=encoder,
         encoder_cache_bytes=cache,
         forward_formula=formula,

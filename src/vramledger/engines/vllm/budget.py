@@ -12,7 +12,7 @@ from msgspec import Struct
 from vramledger.engines.allocator import Slack
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
-from vramledger.engines.vllm.graphs import capture_plan, estimate_is_subtracted, graph_bytes
+from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
 from vramledger.engines.vllm.runtime import (
@@ -29,7 +29,9 @@ from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
 from vramledger.engines.vllm.weights import NO_SLACK, RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
+    AttentionWorkspace,
     MoeWorkspace,
+    attention_workspace,
     matmul_workspace_bytes,
     mla_prefill_bytes,
     moe_workspace,
@@ -56,8 +58,8 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     activation: ActivationPeak
     activation_range: ByteRange
     moe: MoeWorkspace | None
-    mla_bytes: int
     matmul_bytes: int
+    attention_workspace: AttentionWorkspace
     buffer_bytes: int
     buffer_formula: str
     context: Observed
@@ -67,7 +69,7 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     idle: ByteRange
     idle_charged: bool
     graphs: ByteRange
-    graph_count: int
+    graph_plan: GraphPlan
     graphs_charged: bool
     buffers_charged: bool
     available: ByteRange
@@ -97,9 +99,9 @@ def rank_terms(
     weights = rank_weights(checkpoint, settings, kind, device)
     draft = draft_weights(model, settings, kind, device)
     lora = lora_bytes(model, kind, settings) if settings.flags.enable_lora else None
-    activation = activation_peak(model, settings, kind)
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
     mla = mla_prefill_bytes(model, settings, layout.block_size or 1)
+    attention = attention_workspace(model, settings, device)
     matmul = 0 if settings.version.since(33) else matmul_workspace_bytes(device)
     buffers, formula = runner_buffers(model, settings, kind)
     graphs_plan = capture_plan(settings, device)
@@ -107,20 +109,20 @@ def rank_terms(
     charged = estimate_is_subtracted(settings, device)
     kernels = loaded_kernels(settings, device)
     moe_bytes = moe.buffer_bytes if moe else 0
-    transient_moe = 0 if moe is None or moe.persistent else moe_bytes
     persistent_moe = moe_bytes if moe is not None and moe.persistent else 0
-    forward = (
-        activation.forward_bytes
-        + weights.dequantised_bytes
-        + (moe.routing_bytes if moe else 0)
-        + transient_moe
-        + mla
+    activation = activation_peak(
+        model,
+        settings,
+        kind,
+        transient=(
+            ("unpacked matrix", weights.dequantised_bytes),
+            ("expert routing", moe.routing_bytes if moe else 0),
+            ("experts' kernels", moe_bytes - persistent_moe),
+            ("MLA up-projection", mla),
+        ),
+        draft_bytes=draft_forward_bytes(model, settings, kind),
     )
-    sampling = activation.hidden_bytes + activation.sampler_bytes
-    drafting = draft_forward_bytes(model, settings, kind)
-    expected = max(
-        activation.encoder_bytes, activation.encoder_cache_bytes + max(forward, sampling, drafting)
-    )
+    expected = activation.peak_bytes
     spread = ByteRange(
         expected * ACTIVATION_LOW_PERCENT // 100, expected, expected * ACTIVATION_HIGH_PERCENT // 100
     )
@@ -130,6 +132,8 @@ def rank_terms(
     idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
     idle = ByteRange(0, idle_bytes, idle_bytes)
     idle_charged = charges_reserved(settings)
+    if attention.charged:
+        lasting = lasting + attention.bytes
     if idle_charged:
         lasting = lasting + idle
     if buffers_charged:
@@ -153,8 +157,8 @@ def rank_terms(
         activation=activation,
         activation_range=spread,
         moe=moe,
-        mla_bytes=mla,
         matmul_bytes=matmul,
+        attention_workspace=attention,
         buffer_bytes=buffers,
         buffer_formula=formula,
         context=outside_context,
@@ -164,7 +168,7 @@ def rank_terms(
         idle=idle,
         idle_charged=idle_charged,
         graphs=graphs,
-        graph_count=graphs_plan.count,
+        graph_plan=graphs_plan,
         graphs_charged=charged,
         buffers_charged=buffers_charged,
         available=ByteRange(low, middle, high) - taken,

@@ -165,11 +165,6 @@ def _adapter_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
 
 def _activation_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     activation = terms.activation
-    what = {
-        "encoder": "encoder of the largest items",
-        "sampler": f"hidden states and sampler: {activation.sampler_formula}",
-        "forward": f"forward: {activation.forward_formula}",
-    }[activation.binding]
     decode_forward = activation.forward_bytes * settings.max_rows // max(settings.max_tokens, 1)
     decode = max(decode_forward, activation.sampler_bytes)
     spread = ByteRange(
@@ -179,7 +174,7 @@ def _activation_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     return [
         _entry(
             Owner.ACTIVATION, f"activation peak ({activation.binding})", PREFILL, terms.activation_range,
-            calculated(source, what), lifetime=Lifetime.ITERATION,
+            calculated(source, activation.formula), lifetime=Lifetime.ITERATION,
         ),
         _entry(
             Owner.ACTIVATION, "activation of a decode step", DECODE, spread,
@@ -197,6 +192,13 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
                 calculated(f"{RULES} v1/worker/workspace.py, fused_moe/modular_kernel.py", terms.moe.formula),
             )
         )  # fmt: skip
+    attention = terms.attention_workspace
+    out.append(
+        _entry(
+            Owner.WORKSPACE, "attention backend", AFTER_LOAD, attention.bytes,
+            calculated(attention.source, attention.formula), inside=attention.charged,
+        )
+    )  # fmt: skip
     out.append(
         _entry(
             Owner.WORKSPACE, "matrix library", AFTER_LOAD, terms.matmul_bytes,
@@ -212,7 +214,7 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     out.append(
         _entry(
             Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD, terms.graphs,
-            reported(GRAPH_OBSERVATIONS, f"{terms.graph_count} graphs"), inside=terms.graphs_charged,
+            reported(GRAPH_OBSERVATIONS, terms.graph_plan.text), inside=terms.graphs_charged,
         )
     )  # fmt: skip
     return out

@@ -30,6 +30,12 @@ class GraphPlan(Struct, frozen=True, kw_only=True):
     def count(self) -> int:
         return len(self.piecewise) + len(self.full)
 
+    @property
+    def text(self) -> str:
+        """How many graphs of each mode, up to which size."""
+        modes = (("piecewise", self.piecewise), ("full", self.full))
+        return " + ".join(f"{len(sizes)} {mode} graphs up to {sizes[-1]}" for mode, sizes in modes if sizes)
+
 
 def capture_plan(settings: Settings, device: Device) -> GraphPlan:
     """Sizes a start-up captures; none with enforce_eager or on V0's successor-less CPU back end."""

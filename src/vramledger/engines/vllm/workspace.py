@@ -14,7 +14,8 @@ from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_experts
 from vramledger.hardware.catalogue import Device
-from vramledger.models.mixers import LatentAttention, MixtureOfExperts
+from vramledger.ledger import ByteRange
+from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.units import MIB, round_up
 
@@ -136,3 +137,59 @@ def matmul_workspace_bytes(device: Device) -> int:
     if device.vendor == "cpu":
         return 0
     return (32 if capability(device) >= 90 else 8) * MIB
+
+
+class AttentionWorkspace(Struct, frozen=True, kw_only=True):
+    """Buffers of the attention backend. `charged` is whether the profile run sees them."""
+
+    bytes: ByteRange
+    charged: bool
+    source: str
+    formula: str
+
+
+NO_ATTENTION_WORKSPACE = AttentionWorkspace(bytes=ByteRange.exact(0), charged=False, source="", formula="")
+
+
+def attention_workspace(model: Model, settings: Settings, device: Device) -> AttentionWorkspace:
+    """What the attention backend keeps beside the KV pool; nothing for those that keep none.
+
+    FlashInfer takes VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (394 MiB) when a metadata builder is first used, after
+    the pool is sized; it is the default for heads on SM100 and by name. The latent kernels of SM100 take some
+    100 to 400 MiB. Sparse MLA gathers 5 contexts of latents in the profile run, twice that above 256K tokens
+    (v1/attention/backends/mla/flashmla_sparse.py).
+    """
+    if not settings.v1 or device.vendor != "nvidia":
+        return NO_ATTENTION_WORKSPACE
+    mixers = {mixer for layer in model.layers for mixer in layer.token_mixers}
+    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    named = (settings.flags.attention_backend or "").upper()
+    if any(mixer.indexer is not None for mixer in latent):
+        width = latent[0].kv_lora_rank + latent[0].rope_dim
+        contexts = 5 if settings.context_len <= 256 * 1024 else 10
+        size = contexts * settings.context_len * width * settings.dtype.bits // 8
+        return AttentionWorkspace(
+            bytes=ByteRange.exact(size),
+            charged=True,
+            source="vllm v1/attention/backends/mla/flashmla_sparse.py",
+            formula=f"{contexts} x {settings.context_len} tokens x {width} x {settings.dtype.bits // 8} B",
+        )
+    blackwell = device.architecture == "blackwell" and not named
+    if latent and runs_mla(model, settings):
+        if blackwell or named in ("FLASHINFER_MLA", "CUTLASS_MLA"):
+            return AttentionWorkspace(
+                bytes=ByteRange(100 * MIB, 256 * MIB, 400 * MIB),
+                charged=False,
+                source="vllm latent kernels of SM100: buffers of 100 to 400 MiB by kernel",
+                formula="made by the metadata builder",
+            )
+        return NO_ATTENTION_WORKSPACE
+    heads = any(isinstance(mixer, FullAttention) for mixer in mixers)
+    if heads and (named == "FLASHINFER" or (blackwell and settings.version.since(10))):
+        return AttentionWorkspace(
+            bytes=ByteRange.exact(FLASHINFER_BYTES),
+            charged=False,
+            source="vllm VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, shared by all layers",
+            formula="394 MiB",
+        )
+    return NO_ATTENTION_WORKSPACE
