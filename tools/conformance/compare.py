@@ -18,11 +18,13 @@ from vramledger.engines.vllm.settings import resolve
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.engines.vllm.version import parse_version
 from vramledger.engines.vllm.weights import rank_weights
-from vramledger.hardware.catalogue import find_device
+from vramledger.hardware.catalogue import Device, find_device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.units import GIB
 
 HOST = "cpu:24GiB"
+# Our devices for those that can stand in for one (cuda_stand_in.py).
+DEVICES = {"": HOST, "A100": "A100-80GB", "H100": "H100-80GB", "B200": "B200"}
 
 # Our words for vLLM's spec classes.
 KINDS = {
@@ -54,27 +56,33 @@ class Field(Struct, frozen=True, kw_only=True):
         return self.ours == self.theirs
 
 
-def compare(case: dict[str, Any], theirs: dict[str, Any], folder: Path, version: str) -> list[Field]:
+def compare(
+    case: dict[str, Any], theirs: dict[str, Any], folder: Path, version: str, device: str = ""
+) -> list[Field]:
     """Every figure both sides give. Raises VramledgerError where our rules refuse the case."""
     checkpoint = load_model(folder, headers=False)
     values = {**case["args"], "tp": case.get("tp", 1), "pp": case.get("pp", 1)}
-    out = [*_weights(checkpoint, values, theirs["weights"], version)]
+    target = find_device(DEVICES[device])
+    out = [*_weights(checkpoint, values, theirs["weights"], version, target)]
     values["kv_cache_memory_bytes"] = case["kv_memory_bytes"]
-    found = plan(checkpoint, HOST, engine=f"vllm=={version}", **values)
+    found = plan(checkpoint, target, engine=f"vllm=={version}", **values)
     shown = dict(found.inputs.settings)
     for name in ("max_num_batched_tokens", "max_num_seqs", "enable_prefix_caching"):
         if name in theirs["settings"]:
             out.append(Field(name=name, ours=str(shown[name]), theirs=str(theirs["settings"][name])))
     if "refused" in theirs:
-        return [*out, *_refusal(checkpoint, values, found, theirs["refused"], version)]
-    return [*out, *_pool(found, theirs, checkpoint, values, version)]
+        return [*out, *_refusal(checkpoint, values, found, theirs["refused"], version, target)]
+    return [*out, *_pool(found, theirs, checkpoint, values, version, target)]
 
 
 def _weights(
-    checkpoint: Checkpoint, values: dict[str, Any], stages: list[dict[str, Any]], version: str
+    checkpoint: Checkpoint,
+    values: dict[str, Any],
+    stages: list[dict[str, Any]],
+    version: str,
+    device: Device,
 ) -> list[Field]:
     """Tensor bytes and rope tables of one rank of each pipeline stage."""
-    device = find_device(HOST)
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     kinds = {
@@ -93,7 +101,12 @@ def _weights(
 
 
 def _pool(
-    found: Plan, theirs: dict[str, Any], checkpoint: Checkpoint, values: dict[str, Any], version: str
+    found: Plan,
+    theirs: dict[str, Any],
+    checkpoint: Checkpoint,
+    values: dict[str, Any],
+    version: str,
+    device: Device,
 ) -> list[Field]:
     pool = found.kv_pool
     if pool is None or not theirs["groups"]:
@@ -104,7 +117,6 @@ def _pool(
                 theirs=str(len(theirs["groups"])),
             )
         ]
-    device = find_device(HOST)
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings))
@@ -158,7 +170,12 @@ _ESTIMATED = re.compile(r"estimated maximum model length is (\d+)")
 
 
 def _refusal(
-    checkpoint: Checkpoint, values: dict[str, Any], found: Plan, message: str, version: str
+    checkpoint: Checkpoint,
+    values: dict[str, Any],
+    found: Plan,
+    message: str,
+    version: str,
+    device: Device,
 ) -> list[Field]:
     """The start-up error's figures: needed, available, the longest length it offers."""
     pool = found.kv_pool
@@ -166,7 +183,6 @@ def _refusal(
     holds = Field(name="refused", ours=str(found.verdict.holds is False), theirs="True")
     if pool is None or needed is None:
         return [holds, Field(name="error", ours=found.verdict.summary, theirs=message[:200])]
-    device = find_device(HOST)
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings))

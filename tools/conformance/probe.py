@@ -1,12 +1,13 @@
 """Runs under the Python of a vLLM installation: what vLLM itself computes for each case, one JSON line each.
 
-    python probe.py CASES.json
+    python probe.py CASES.json [DEVICE]
 
 CASES.json is a list of {"name", "config" or "folder", "args", "tp", "pp", "kv_memory_bytes"}; "args" are
 EngineArgs. Models are built by vLLM's own classes on the meta device, so no weight is ever stored; ranks of a
 world larger than one are built one after the other over torch's fake process group. The KV plan is made by
 vllm.v1.core.kv_cache_utils from the specs that the built layers report.
 
+DEVICE (A100, H100, B200) stands in for a GPU, see cuda_stand_in.py; without it the CPU platform is asked.
 Needs nothing of vramledger: the two sides share only the cases.
 """
 
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,11 @@ os.environ.update(
 # A torchvision built for CUDA registers shapes of operators that it cannot load beside a CPU torch.
 sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
 
+tensor_context: Any = nullcontext
+if len(sys.argv) > 2:
+    stand_in: Any = import_module("cuda_stand_in")
+    stand_in.install(sys.argv[2])
+    tensor_context = stand_in.on_meta
 torch: Any = import_module("torch")
 dist: Any = import_module("torch.distributed")
 state: Any = import_module("vllm.distributed.parallel_state")
@@ -187,7 +193,8 @@ def build(config: Any) -> dict[str, Any]:
     initialize = import_module("vllm.model_executor.model_loader.utils").initialize_model
     torch_utils = import_module("vllm.utils.torch_utils")
     models = []
-    with torch_utils.set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
+    default_type = torch_utils.set_default_torch_dtype(config.model_config.dtype)
+    with default_type, torch.device("meta"), tensor_context():
         models.append(initialize(vllm_config=config))
         draft = config.speculative_config
         if draft is not None and draft.draft_model_config is not None:
