@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramledger.evidence import EvidenceKind, calculated, weakest
+from vramledger.evidence import EvidenceKind, assumed, calculated, weakest
 from vramledger.ledger import (
     AFTER_LOAD,
     ALL_PHASES,
@@ -49,7 +49,13 @@ def ledger(entries: list[Entry]) -> RankLedger:
     return RankLedger(
         ranks=(0,),
         entries=tuple(entries),
-        weights=WeightFigures(disk_bytes=0, host_peak_bytes=ZERO, device_bytes=ZERO),
+        weights=WeightFigures(
+            disk_bytes=0,
+            disk_evidence=assumed("none"),
+            host_peak_bytes=ZERO,
+            host_evidence=assumed("none"),
+            device_bytes=ZERO,
+        ),
         device_total_bytes=2**36,
     )
 

@@ -123,7 +123,9 @@ class WeightFigures(Struct, frozen=True, kw_only=True):
     steady on the device."""
 
     disk_bytes: int
+    disk_evidence: Evidence
     host_peak_bytes: ByteRange
+    host_evidence: Evidence
     device_bytes: ByteRange
 
 

@@ -48,7 +48,8 @@ class KvGroup(Struct, frozen=True, kw_only=True):
 
 
 class KvPool(Struct, frozen=True, kw_only=True):
-    """The pool of one engine instance (one data-parallel replica); every figure is for one rank.
+    """The pool of one engine instance (one data-parallel replica); every figure is for one rank,
+    of the pipeline stage whose blocks are widest.
 
     `bytes_per_token` is what one more token costs at full attention in every group that keeps it, without
     the constant state; `state_bytes_per_sequence` is that state. `tokens` and `max_concurrency` are what

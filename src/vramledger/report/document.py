@@ -87,7 +87,9 @@ class WeightsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Three figures that are never one: all weight files, host memory while a rank loads, steady on the device."""
 
     disk_bytes: ByteCount
+    disk_evidence: EvidenceDocument
     host_peak_bytes: ByteInterval
+    host_evidence: EvidenceDocument
     device_bytes: ByteInterval
 
 
@@ -251,6 +253,8 @@ def _rank(rank: RankLedger) -> RankDocument:
         binding_phase=rank.binding_phase,
         weights=WeightsDocument(
             disk_bytes=rank.weights.disk_bytes,
+            disk_evidence=evidence_document(rank.weights.disk_evidence),
+            host_evidence=evidence_document(rank.weights.host_evidence),
             host_peak_bytes=byte_interval(rank.weights.host_peak_bytes),
             device_bytes=byte_interval(rank.weights.device_bytes),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from vramledger.engines.vllm.budget import (
     ACTIVATION_HIGH_PERCENT,
     ACTIVATION_LOW_PERCENT,
@@ -14,7 +16,7 @@ from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.runtime import counts_context_in_budget
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
-from vramledger.engines.vllm.weights import RankWeights
+from vramledger.engines.vllm.weights import GroupBytes, RankWeights
 from vramledger.evidence import Evidence, assumed, calculated, reported
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import (
@@ -50,7 +52,8 @@ def rank_entries(
             Owner.KV_CACHE, "KV pool", POOL, pool,
             calculated(
                 f"{RULES} {settings.version} num_blocks x bytes_per_block",
-                f"{terms.bytes_per_block} B a block over {len(layout.groups)} group(s)",
+                f"blocks of {terms.bytes_per_block} B: the widest of {len(layout.groups)} group(s), "
+                f"{_pages(layout, terms)}",
             ),
             is_remainder=settings.flags.kv_cache_memory_bytes is None,
         )
@@ -59,6 +62,15 @@ def rank_entries(
     out += _workspace_entries(settings, terms)
     out += _outside_entries(settings, device, terms, layout)
     return tuple(entry for entry in out if entry.bytes.high)
+
+
+def _pages(layout: Layout, terms: RankTerms) -> str:
+    """The pages that make one block on this stage."""
+    widest = max(layout.groups, key=lambda group: group.page_sum(terms.kind.kv_layers), default=None)
+    if widest is None:
+        return "none"
+    counts = Counter(widest.pages(terms.kind.kv_layers))
+    return " + ".join(f"{count} layers x {page} B" for page, count in counts.items())
 
 
 def _entry(
@@ -84,13 +96,26 @@ def _entry(
     )
 
 
+SHOWN_SHAPES = 10
+
+
+def _shapes(group: GroupBytes) -> str:
+    """The local device tensors of a line: repetitions, experts, rows and columns."""
+    shown = [
+        f"{repeat} x " + (f"{experts} x " if experts > 1 else "") + f"[{rows} x {columns}]"
+        for repeat, experts, rows, columns in group.parts[:SHOWN_SHAPES]
+    ]
+    more = len(group.parts) - len(shown)
+    return " + ".join(shown) + (f" + {more} more" if more else "")
+
+
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
     repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
     out = []
     for name, group in weights.groups.items():
-        formula = f"{group.tensors} tensors: elements {group.elements} B"
+        formula = f"{_shapes(group)}: {group.elements} B"
         if group.scales:
             formula += f" + scales and zero points {group.scales} B"
         if group.padding:
@@ -105,7 +130,7 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     out.append(
         _entry(
             Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
-            calculated(f"{RULES} layers/rotary_embedding", "positions x rotary_dim x element, whole on each rank"),
+            calculated(f"{RULES} layers/rotary_embedding", weights.rope_formula),
         )
     )  # fmt: skip
     if terms.draft is not None:

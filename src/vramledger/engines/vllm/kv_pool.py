@@ -46,8 +46,8 @@ def kv_pool(
     )
     context = settings.context_len
     lines = [capacity(layout, count, settings) for count in (blocks.low, blocks.expected, blocks.high)]
-    first = terms[0]
-    per_block = max(item.bytes_per_block for item in terms)
+    widest = max(terms, key=lambda item: item.bytes_per_block)
+    per_block = widest.bytes_per_block
     longest = [
         min(
             _longest(layout, settings, item, count * item.bytes_per_block, max(context, limit))
@@ -62,18 +62,18 @@ def kv_pool(
         groups=tuple(
             KvGroup(
                 kind=group.spec.kind.value,
-                num_layers=len(group.members),
+                num_layers=sum(member.layer in widest.kind.kv_layers for member in group.members),
                 block_size=group.spec.block_size,
                 page_bytes=group.spec.page_bytes,
                 blocks_per_request=request_blocks(group.spec, context, settings),
                 padding_layers=group.padding_layers,
-                parts=_parts(group),
+                parts=_parts(group, widest.kind.kv_layers),
             )
             for group in layout.groups
         ),
         bytes_per_block=per_block,
-        bytes_per_token=_bytes_per_token(layout, first),
-        state_bytes_per_sequence=_state_bytes(layout, first),
+        bytes_per_token=_bytes_per_token(layout, widest),
+        state_bytes_per_sequence=_state_bytes(layout, widest),
         block_size=layout.block_size,
         num_blocks=blocks,
         tokens=IntRange(*(line.tokens for line in lines)),
@@ -90,8 +90,8 @@ def kv_pool(
     )
 
 
-def _parts(group: Group) -> tuple[KvPart, ...]:
-    counts = Counter(member.spec for member in group.members)
+def _parts(group: Group, stage: range) -> tuple[KvPart, ...]:
+    counts = Counter(member.spec for member in group.members if member.layer in stage)
     return tuple(
         KvPart(kind=spec.kind.value, num_layers=count, page_bytes=spec.page_bytes)
         for spec, count in counts.items()

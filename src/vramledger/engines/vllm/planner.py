@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
@@ -13,6 +15,7 @@ from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.names import check_names
+from vramledger.engines.vllm.remedies import find_remedies
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.engines.vllm.speculation import (
@@ -26,7 +29,8 @@ from vramledger.engines.vllm.speculation import (
 )
 from vramledger.engines.vllm.verdict import judge
 from vramledger.engines.vllm.version import NEWEST, VllmVersion
-from vramledger.errors import FlagError, UnknownFormat
+from vramledger.errors import FlagError, UnknownFormat, VramledgerError
+from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.formats.kv import KV_FORMAT_NAMES, KvFormat, kv_format
 from vramledger.formats.weights import Bnb4, Bnb8, Ggml
 from vramledger.hardware.catalogue import Device
@@ -49,11 +53,36 @@ def plan(
     flags: VllmFlags | None = None,
     concurrency: int = 1,
 ) -> Plan:
-    """Ledger, pool and verdict of one vLLM instance; the verdict is about `concurrency` full-length requests.
+    """Ledger, pool and verdict of one vLLM instance; the verdict is about `concurrency` full-length requests
+    over all its replicas.
 
-    Raises FlagError for contradictory flags and for a parallel plan that does not divide the model.
+    Where it does not surely hold, remedies are looked for by planning them. Raises FlagError for contradictory
+    flags and for a parallel plan that does not divide the model.
     """
     parallel, flags = parallel or ParallelPlan(), flags or VllmFlags()
+    answer = _answer(checkpoint, device, version, parallel, flags, concurrency)
+    if answer.verdict.holds:
+        return answer
+
+    def holds(parallel: ParallelPlan, flags: VllmFlags, concurrency: int) -> bool:
+        try:
+            return bool(_answer(checkpoint, device, version, parallel, flags, concurrency).verdict.holds)
+        except VramledgerError:
+            return False
+
+    remedies = find_remedies(answer, parallel, flags, concurrency, holds)
+    return replace(answer, verdict=replace(answer.verdict, remedies=remedies))
+
+
+def _answer(
+    checkpoint: Checkpoint,
+    device: Device,
+    version: VllmVersion,
+    parallel: ParallelPlan,
+    flags: VllmFlags,
+    concurrency: int,
+) -> Plan:
+    """The plan without remedies."""
     settings = resolve(checkpoint.model, device, version, parallel, flags)
     check(settings, checkpoint.model)
     check_names(
@@ -90,6 +119,7 @@ def plan(
             *checkpoint.model.notes,
             *checkpoint.differences,
             *settings.notes,
+            *_format_notes(checkpoint, version),
             *notes_on_draft(checkpoint.model, settings, apart),
         ),
     )
@@ -204,7 +234,9 @@ def _rank_ledger(
         entries=rank_entries(checkpoint, settings, device, item, layout, held),
         weights=WeightFigures(
             disk_bytes=checkpoint.disk_bytes,
+            disk_evidence=checkpoint.disk_evidence,
             host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
+            host_evidence=_host_evidence(checkpoint),
             device_bytes=ByteRange.exact(item.loading_bytes),
         ),
         device_total_bytes=device.total_bytes,
@@ -212,6 +244,17 @@ def _rank_ledger(
 
 
 NO_FLAGS = VllmFlags()
+
+
+def _host_evidence(checkpoint: Checkpoint) -> Evidence:
+    """Loaders map one file at a time; the page cache may keep anything from a gibibyte to all of them."""
+    if checkpoint.largest_file_bytes:
+        return calculated(
+            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
+        )
+    return assumed(
+        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
+    )
 
 
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:

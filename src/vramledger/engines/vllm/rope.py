@@ -7,6 +7,8 @@ models that run through Transformers.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from vramledger.engines.vllm.settings import Settings
 from vramledger.formats.dtypes import DType
 from vramledger.models.model import Model, Rope
@@ -55,15 +57,23 @@ def table_positions(rope: Rope, *, video_positions: int = VIDEO_POSITIONS) -> in
             return rope.max_positions
 
 
-def rope_table_bytes(model: Model, settings: Settings) -> int:
-    """Bytes of all tables on one rank, one for each entry of `model.rope`; gpt-oss and DeepSeek-V4 ask for
-    fp32 ones."""
+class RopeTables(Struct, frozen=True, kw_only=True):
+    """All tables on one rank: their bytes, and the shapes that make them."""
+
+    bytes: int
+    formula: str
+
+
+def rope_tables(model: Model, settings: Settings) -> RopeTables:
+    """One table for each entry of `model.rope`; gpt-oss and DeepSeek-V4 ask for fp32 ones."""
     gone = THROUGH_TRANSFORMERS.get(model.architecture)
     if gone is not None and settings.version.since(gone):
-        return 0
+        return RopeTables(bytes=0, formula="")
     plain = settings.version.since(PLAIN_POSITIONS_SINCE) and model.model_type in PLAIN_POSITIONS
     factor = 1 if plain else VIDEO_POSITIONS
-    width = DType.F32.bits if model.model_type in FP32_TABLES else settings.dtype.bits
-    return sum(
-        table_positions(rope, video_positions=factor) * rope.rotary_dim * width // 8 for rope in model.rope
+    element = (DType.F32 if model.model_type in FP32_TABLES else settings.dtype).bits // 8
+    shapes = [(table_positions(rope, video_positions=factor), rope.rotary_dim) for rope in model.rope]
+    return RopeTables(
+        bytes=sum(positions * width * element for positions, width in shapes),
+        formula=" + ".join(f"[{positions} x {width}] x {element} B" for positions, width in shapes),
     )

@@ -55,7 +55,9 @@ class Settings(Struct, frozen=True, kw_only=True):
             return 1
         if not self.async_scheduling:
             return self.plan.pp
-        return self.plan.pp + 1 if self.v2_runner or self.plan.pp > 1 else 2
+        if self.v2_runner:
+            return self.plan.pp + 1
+        return 2 if self.plan.pp == 1 else self.plan.pp
 
 
 def resolve(

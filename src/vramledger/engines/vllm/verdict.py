@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramledger.engines.vllm.budget import RankTerms
-from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks, usable_bytes
+from msgspec import Struct
+
+from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
 from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
-from vramledger.units import format_gib
+from vramledger.units import ceil_div, format_gib
 from vramledger.verdict import Verdict
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One reason against a plan. `certain` tells a failure from something that cannot be told here."""
+
+    certain: bool
+    text: str
+    shortfall_bytes: int = 0
 
 
 def judge(
@@ -30,120 +40,147 @@ def judge(
     *,
     concurrency: int = 1,
 ) -> Verdict:
-    """The start-up checks of the engine, then the device's own limit, over low, expected and high.
+    """The engine's start-up checks, its limit on sequences, then the device's own, over low, expected and high.
 
-    `concurrency` is how many requests of the full context have to be held at once.
+    `concurrency` is how many requests of the full context all replicas together have to hold at once. Remedies
+    are the planner's to add: each has to be planned before it is named.
     """
-    assumptions = _assumptions(ranks, device)
-    blocks = blocks_per_request(layout, settings.context_len, settings) * concurrency
-    lacking = [
-        ByteRange.exact(item.bytes_per_block * (blocks + unusable_blocks(settings))) - room
-        for item, room in zip(terms, available, strict=True)
+    replica_share = ceil_div(concurrency, settings.plan.dp)
+    found = [
+        *_start_up(settings, device, terms),
+        *_kv_memory(settings, terms, layout, available, pool, replica_share),
+        *_sequences(settings, replica_share),
+        *_device_limit(ranks, device),
     ]
+    failures = [item for item in found if item.certain]
+    unknown = [item for item in found if not item.certain]
+    conditions = _conditions(checkpoint, settings, device, ranks, pool)
+    assumed = _assumptions(ranks, device)
+    if failures:
+        return Verdict(
+            holds=False,
+            summary=f"does not fit: {failures[0].text}",
+            shortfall_bytes=max(item.shortfall_bytes for item in failures),
+            missing=tuple(item.text for item in failures[1:] + unknown),
+            assumed=assumed,
+        )
+    if unknown:
+        return Verdict(
+            holds=None,
+            summary="cannot be told: "
+            + ("one figure lies" if len(unknown) == 1 else "figures lie")
+            + " inside the range of what is left",
+            conditions=conditions,
+            missing=tuple(item.text for item in unknown),
+            assumed=assumed,
+        )
+    return Verdict(holds=True, summary=_holds(settings, pool), conditions=conditions, assumed=assumed)
+
+
+def _holds(settings: Settings, pool: KvPool | None) -> str:
+    if pool is None:
+        return "holds: the model keeps no KV cache"
+    if settings.auto_context:
+        longest = pool.longest_context
+        return f"holds: the engine takes a context of {longest.low:,} to {longest.high:,} tokens"
+    count = min(int(pool.max_concurrency.low), settings.max_num_seqs)
+    replicas = f" in each of {settings.plan.dp} replicas" if settings.plan.dp > 1 else ""
+    requests = "request" if count == 1 else "requests"
+    return f"holds for {count:,} {requests} of {settings.context_len:,} tokens at once{replicas}"
+
+
+def _start_up(settings: Settings, device: Device, terms: Sequence[RankTerms]) -> list[Finding]:
+    """The engine refuses to start where less is free than its share asks for (since 0.9, v1/worker/gpu_worker.py);
+    context and communicators are there before it looks."""
+    if not settings.version.since(9) or not settings.v1 or device.vendor == "cpu":
+        return []
+    held = total(item.bytes for item in (terms[0].context, terms[0].collectives) if item is not None)
+    share = settings.gpu_memory_utilization
+    short = ByteRange(
+        requested_bytes(device.total_high_bytes, settings) - device.total_high_bytes + held.low,
+        requested_bytes(device.total_bytes, settings) - device.total_bytes + held.expected,
+        requested_bytes(device.total_low_bytes, settings) - device.total_low_bytes + held.high,
+    )
+    if short.low > 0:
+        text = (
+            f"the driver's context and communicators leave less than the share of {share} that the engine asks "
+            f"for at start-up, by at least {format_gib(short.low)}"
+        )
+        return [Finding(certain=True, text=text, shortfall_bytes=short.low)]
+    if short.expected > 0:
+        text = f"whether the device is free enough at start-up for a share of {share}: 'Free memory on device' in the log"
+        return [Finding(certain=False, text=text)]
+    return []
+
+
+def _kv_memory(
+    settings: Settings,
+    terms: Sequence[RankTerms],
+    layout: Layout,
+    available: Sequence[ByteRange],
+    pool: KvPool | None,
+    requests: int,
+) -> list[Finding]:
+    """Whether every rank holds the KV cache of `requests` full-length requests (one token with `auto`)."""
+    length = 1 if settings.auto_context and requests == 1 else settings.context_len
+    blocks = blocks_per_request(layout, length, settings) * requests if pool is not None else 0
+    reserve = unusable_blocks(settings) if pool is not None else 0
+    needs = [item.bytes_per_block * (blocks + reserve) for item in terms]
+    lacking = [ByteRange.exact(need) - room for need, room in zip(needs, available, strict=True)]
     # The rank that surely lacks memory, else one that may, else the one with least to spare.
     worst = max(
         range(len(terms)),
         key=lambda index: (lacking[index].low > 0, lacking[index].high > 0, lacking[index].expected),
     )
-    room = available[worst]
-    if pool is None:
-        return _by_room(settings, device, room, assumptions)
-    per_block = terms[worst].bytes_per_block
-    need = per_block * blocks
-    low, expected, high = (
-        usable_bytes(end, per_block, settings) for end in (room.low, room.expected, room.high)
-    )
-    conditions = _conditions(checkpoint, settings, device, pool)
-    remedies = _remedies(settings, pool, room, concurrency)
-    if need > high:
-        return Verdict(
-            holds=False,
-            summary=_shortage(settings, room, need, need - high, concurrency),
-            shortfall_bytes=need - high,
-            remedies=remedies,
-            assumed=assumptions,
-        )
-    beyond = _beyond_device(ranks, device)
-    if beyond.low > 0:
-        return Verdict(
-            holds=False,
-            summary="does not fit: with what the engine leaves out of its budget the device is short of at least "
-            f"{format_gib(beyond.low)}",
-            shortfall_bytes=beyond.low,
-            remedies=(f"--gpu-memory-utilization below {settings.gpu_memory_utilization}", *remedies),
-            assumed=assumptions,
-        )
-    if beyond.high > 0:
-        outside = "driver context, communicators, block tables, graphs"
-        conditions += (
-            f"what the engine does not charge ({outside}) stays {format_gib(beyond.high)} below its high end",
-        )
-    if need > low:
-        left = f"{format_gib(low)} to {format_gib(high)} are left ({format_gib(expected)} expected)"
-        return Verdict(
-            holds=None,
-            summary="cannot be told: the need lies inside the range of what is left",
-            conditions=conditions,
-            missing=(f"the start-up's own figure for KV memory: {format_gib(need)} are needed, {left}",),
-            remedies=remedies,
-            assumed=assumptions,
-        )
-    return Verdict(
-        holds=True,
-        summary=f"holds for {pool.max_concurrency.low:.2f} requests of {settings.context_len:,} tokens at once",
-        conditions=conditions,
-        assumed=assumptions,
-    )
+    room, need = available[worst], terms[worst].bytes_per_block * blocks
+    if lacking[worst].low > 0:
+        text = _shortage(settings, room, need, lacking[worst].low, length, requests)
+        return [Finding(certain=True, text=text, shortfall_bytes=lacking[worst].low)]
+    if lacking[worst].high > 0 or room.low <= 0:
+        left = f"{format_gib(room.low)} to {format_gib(room.high)} are left ({format_gib(room.expected)} expected)"
+        text = f"the start-up's own figure for KV memory: {format_gib(need)} are needed, {left}"
+        return [Finding(certain=False, text=text)]
+    return []
 
 
-def _by_room(settings: Settings, device: Device, room: ByteRange, assumptions: tuple[str, ...]) -> Verdict:
-    """For a model that keeps no KV cache: whether anything is left at all."""
+def _shortage(settings: Settings, room: ByteRange, need: int, short: int, length: int, requests: int) -> str:
     if room.high <= 0:
-        return Verdict(
-            holds=False,
-            summary=f"does not fit: weights and activation exceed the budget by at least {format_gib(-room.high)}",
-            shortfall_bytes=-room.high,
-            assumed=assumptions,
-        )
-    return Verdict(
-        holds=True if room.low > 0 else None,
-        summary="holds: the model keeps no KV cache"
-        if room.low > 0
-        else "cannot be told: nothing may be left",
-        conditions=(f"vllm {settings.version} on {device.name}",),
-        missing=() if room.low > 0 else ("the start-up's own activation peak",),
-        assumed=assumptions,
-    )
-
-
-def _shortage(settings: Settings, room: ByteRange, need: int, short: int, concurrency: int) -> str:
-    if room.high <= 0:
-        return (
-            f"does not fit by at least {format_gib(short)}: weights and activation alone exceed the budget by "
-            f"{format_gib(-room.high)}, and one request's KV cache comes on top"
-        )
-    many = "one request" if concurrency == 1 else f"{concurrency} requests"
+        alone = f"weights and activation alone exceed the budget by at least {format_gib(-room.high)}"
+        return alone if not need else f"{alone}, and {format_gib(need)} of KV cache come on top"
+    many = "one request" if requests == 1 else f"{requests:,} requests"
+    each = " in one replica" if settings.plan.dp > 1 else ""
     return (
-        f"does not fit: {many} of {settings.context_len:,} tokens "
-        f"{'needs' if concurrency == 1 else 'need'} {format_gib(need)} of KV cache, "
+        f"{many} of {length:,} tokens{each} {'needs' if requests == 1 else 'need'} {format_gib(need)} of KV cache, "
         f"at least {format_gib(short)} more than is left"
     )
 
 
-def _remedies(settings: Settings, pool: KvPool, room: ByteRange, concurrency: int) -> tuple[str, ...]:
-    out = []
-    if concurrency > 1 and pool.max_concurrency.low >= 1:
-        out.append(f"at most {int(pool.max_concurrency.low)} requests of this length at once")
-    elif room.expected > 0 and pool.longest_context.expected:
-        out.append(f"--max-model-len {pool.longest_context.low or pool.longest_context.expected}")
-    if not pool.dtype.startswith(("fp8", "nvfp4", "int")):
-        out.append("--kv-cache-dtype fp8 halves the KV cache")
-    out.append(f"a larger --tensor-parallel-size than {settings.plan.tp}, or a larger device")
-    if settings.max_num_seqs > 256:
-        out.append(f"--max-num-seqs below {settings.max_num_seqs} shrinks the sampler's peak")
-    if settings.gpu_memory_utilization < 0.95:
-        out.append(f"--gpu-memory-utilization above {settings.gpu_memory_utilization}")
-    return tuple(out)
+def _sequences(settings: Settings, requests: int) -> list[Finding]:
+    if requests <= settings.max_num_seqs:
+        return []
+    text = f"a replica runs at most {settings.max_num_seqs} sequences at once, {requests} are asked for"
+    return [Finding(certain=True, text=text)]
+
+
+def _device_limit(ranks: Sequence[RankLedger], device: Device) -> list[Finding]:
+    """What the engine leaves out of its budget still has to be on the device."""
+    beyond = _beyond_device(ranks, device)
+    if beyond.low > 0:
+        text = (
+            "with what the engine leaves out of its budget the device is short of at least "
+            f"{format_gib(beyond.low)}"
+        )
+        return [Finding(certain=True, text=text, shortfall_bytes=beyond.low)]
+    if beyond.expected > 0:
+        text = (
+            f"what the engine leaves out of its budget ({OUTSIDE}): {format_gib(beyond.expected)} more than the "
+            "device has are expected"
+        )
+        return [Finding(certain=False, text=text)]
+    return []
+
+
+OUTSIDE = "driver context, communicators, block tables, graphs"
 
 
 def _beyond_device(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
@@ -156,19 +193,35 @@ def _beyond_device(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
     )
 
 
-def _conditions(checkpoint: Checkpoint, settings: Settings, device: Device, pool: KvPool) -> tuple[str, ...]:
+def _conditions(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    ranks: Sequence[RankLedger],
+    pool: KvPool | None,
+) -> tuple[str, ...]:
     plan = settings.plan
     runner = "V2" if settings.v2_runner else "V1" if settings.v1 else "V0"
     limits = f"at most {settings.max_num_seqs} sequences and {settings.max_tokens:,} batched tokens a step"
-    drafts = (condition(settings),) if settings.flags.speculative is not None else ()
-    return (
+    cache = f", KV cache {pool.dtype}" if pool is not None else ""
+    out = [
         f"vllm {settings.version} ({runner} runner), tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, ep {plan.ep}",
         f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
-        f"weights {checkpoint.quantization}, KV cache {pool.dtype}",
+        f"weights {checkpoint.quantization}{cache}",
         f"max_model_len {settings.context_len:,}, {limits}",
-        *drafts,
-        f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted",
-    )
+    ]
+    if settings.flags.speculative is not None:
+        out.append(condition(settings))
+    if pool is not None:
+        out.append(
+            f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted"
+        )
+    beyond = _beyond_device(ranks, device)
+    if beyond.high > 0:
+        out.append(
+            f"what the engine does not charge ({OUTSIDE}) stays {format_gib(beyond.high)} below its high end"
+        )
+    return tuple(out)
 
 
 def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]:
@@ -177,6 +230,11 @@ def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]
         for rank in ranks
         for entry in rank.entries
         if entry.evidence.kind is EvidenceKind.ASSUMED and entry.owner is not Owner.KV_CACHE
+    }
+    names |= {
+        f"host peak while loading: {rank.weights.host_evidence.source}"
+        for rank in ranks
+        if rank.weights.host_evidence.kind is EvidenceKind.ASSUMED
     }
     if device.evidence.kind is EvidenceKind.ASSUMED:
         names.add(f"device memory: {device.evidence.source}")

@@ -15,7 +15,7 @@ from vramledger.engines.allocator import Slack, allocation_slack
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
-from vramledger.engines.vllm.rope import rope_table_bytes
+from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import TOWERS, RankKind, local_part, repetitions
 from vramledger.formats.weights import (
@@ -67,12 +67,14 @@ _GROUPS = {
 
 
 class GroupBytes(Struct):
-    """Running totals of one line of the ledger."""
+    """Running totals of one line of the ledger. `parts` are (repetitions, experts, rows, columns) of the local
+    device tensors, before padding."""
 
     elements: int = 0
     scales: int = 0
     padding: int = 0
     tensors: int = 0
+    parts: list[tuple[int, int, int, int]] = []
 
     @property
     def total(self) -> int:
@@ -87,6 +89,7 @@ class RankWeights(Struct, frozen=True, kw_only=True):
     groups: dict[str, GroupBytes]
     absorbed_bytes: int
     rope_bytes: int
+    rope_formula: str
     slack: Slack
     load_peak_extra_bytes: int
     dequantised_bytes: int
@@ -136,13 +139,16 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
             if absorbs and tensor.role is Role.KV_B and not isinstance(stored, Dense):
                 absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
         else:
+            sizes = _local_sizes(tensor, settings, kind)
             matrices[tensor.name, tensor.layers] = _Matrix(
                 format=stored,
                 group=_group_name(tensor),
                 role=tensor.role,
                 layers=tensor.layers,
                 repeat=repeat,
-                laid=_plain(tensor, settings, kind, device, experts_as),
+                rows=sizes[:1],
+                columns=prod(sizes[1:]),
+                laid=_plain(tensor, sizes, settings, device, experts_as),
             )
     groups: dict[str, GroupBytes] = {}
     largest = unpacked = 0
@@ -153,12 +159,14 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
                 largest = max(largest, matrix.laid.total)
             if isinstance(matrix.format, Bnb4 | Bnb8):
                 unpacked = max(unpacked, settings.dtype.bytes_for(sum(matrix.rows) * matrix.columns))
-        _add(groups, matrix.group, matrix.laid, matrix.repeat)
+        _add(groups, matrix)
+    rope = rope_tables(model, settings)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
         groups=groups,
         absorbed_bytes=absorbed,
-        rope_bytes=rope_table_bytes(model, settings),
+        rope_bytes=rope.bytes,
+        rope_formula=rope.formula,
         slack=NO_SLACK if device.vendor == "cpu" else _slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
         dequantised_bytes=unpacked,
@@ -251,14 +259,18 @@ def _group_name(tensor: Tensor) -> str:
     return _GROUPS.get(tensor.role, "other")
 
 
-def _add(groups: dict[str, GroupBytes], name: str, laid: Laid, repeat: int) -> None:
-    found = groups.get(name)
+def _add(groups: dict[str, GroupBytes], matrix: _Matrix) -> None:
+    """Put a laid-out matrix on its group's line."""
+    laid, repeat = matrix.laid, matrix.repeat
+    assert laid is not None
+    found = groups.get(matrix.group)
     if found is None:
-        found = groups[name] = GroupBytes()
+        found = groups[matrix.group] = GroupBytes()
     found.elements += laid.elements * repeat
     found.scales += laid.scales * repeat
     found.padding += laid.padding * repeat
     found.tensors += repeat
+    found.parts.append((repeat, matrix.experts, sum(matrix.rows), matrix.columns))
 
 
 def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int]:
@@ -271,11 +283,10 @@ def _local_elements(tensor: Tensor, settings: Settings, kind: RankKind) -> int:
 
 
 def _plain(
-    tensor: Tensor, settings: Settings, kind: RankKind, device: Device, experts_as: WeightFormat | None
+    tensor: Tensor, sizes: list[int], settings: Settings, device: Device, experts_as: WeightFormat | None
 ) -> Laid:
-    """Bytes of a tensor that is never quantised; an expert's bias follows its matrix's padding."""
+    """Bytes of a tensor of local `sizes` that is never quantised; an expert's bias follows its matrix's padding."""
     dtype = held_dtype(tensor, settings)
-    sizes = _local_sizes(tensor, settings, kind)
     count = prod(sizes)
     if not tensor.num_experts or experts_as is None:
         return Laid(dtype.bytes_for(count), 0)

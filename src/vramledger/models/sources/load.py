@@ -39,7 +39,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `config` is config.json as parsed (or made from GGUF metadata); `quant_configs` and `side_configs` hold
     the files beside it by name. `table` has every tensor of the checkpoint or is None; `index` is the
-    checkpoint's index file. `disk_bytes` is the exact size of the weight files, None where it is not known.
+    checkpoint's index file, with its names where there is no table. `disk_bytes` is the exact size of the weight files, None where it is not known.
     """
 
     id: str
@@ -134,13 +134,15 @@ def _from_listing(listing: Listing, *, headers: bool, only: str | None = None) -
         return _without_config(listing, only)
     config = read_json_object(listing.fetch(CONFIG))
     notes = list(listing.notes)
-    index = _read_index(listing, only)
+    index = _read_index(listing, only, names=not headers)
     if index is not None:
         notes.extend(index.notes)
     weights = _weight_files(listing, index, only)
     table = _read_table(listing, weights, notes) if headers else None
     if table is not None and index is not None:
         notes.extend(_differences(index, table))
+    elif headers and index is not None:
+        index = _read_index(listing, only, names=True)
     disk_bytes = _disk_bytes(sizes, weights)
     evidence = None
     if disk_bytes is not None:
@@ -203,8 +205,11 @@ def _side_configs(listing: Listing, notes: list[str]) -> dict[str, Mapping[str, 
     return out
 
 
-def _read_index(listing: Listing, only: str | None) -> IndexInfo | None:
-    """The index beside the weights: that of safetensors first, as engines do."""
+def _read_index(listing: Listing, only: str | None, *, names: bool) -> IndexInfo | None:
+    """The index beside the weights: that of safetensors first, as engines do.
+
+    Its names are counted and, without `names`, no more: where there are headers they say all of it.
+    """
     if not any(name.endswith(".index.json") for name in listing.sizes):
         return None
     from vramledger.models.sources.index_file import PYTORCH_INDEX, SAFETENSORS_INDEX, read_index
@@ -213,7 +218,7 @@ def _read_index(listing: Listing, only: str | None) -> IndexInfo | None:
         if name == PYTORCH_INDEX and _safetensors_files(listing):
             return None
         if name in listing.sizes:
-            index = read_index(listing.fetch(name))
+            index = read_index(listing.fetch(name), names=names)
             if only is None or only in index.shards:
                 return index
     return None
