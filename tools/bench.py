@@ -121,8 +121,8 @@ def headers(scratch: Path) -> Iterator[Result]:
         [sys.executable, "-c", HEADERS_CODE, str(made)], env=env, check=True, capture_output=True, text=True
     )
     seconds, before_kib, peak_kib, _ = (float(part) for part in done.stdout.split())
-    yield Result(name="  read and compared", value=seconds, unit="s", budget=8.0)
-    yield Result(name="  peak memory of the process", value=peak_kib / 1024, unit="MiB", budget=640.0)
+    yield Result(name="  read and compared", value=seconds, unit="s", budget=6.0)
+    yield Result(name="  peak memory of the process", value=peak_kib / 1024, unit="MiB", budget=128.0)
     yield Result(name="  of which before reading", value=before_kib / 1024, unit="MiB")
 
 

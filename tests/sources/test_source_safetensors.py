@@ -173,6 +173,9 @@ ONE = '"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}'
     ('{"a": {"dtype": "F32", "dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}', "dtype"),
     ('{"a": {"dtype": "F32", "shape": [9], "shape": [3], "data_offsets": [0, 12]}}', "shape"),
     (f'{{"__metadata__": {{}}, "__metadata__": {{}}, {ONE}}}', "__metadata__"),
+    (f'{{"a": {{}}, {ONE}}}', "a"),
+    (f'{{"a": {{"note": 1}}, {ONE}}}', "a"),
+    (f'{{"__metadata__": {{}}, "a": {{}}, {ONE}}}', "a"),
 ])  # fmt: skip
 def test_a_key_that_is_there_twice_is_named(text: str, key: str) -> None:
     assert refusal(text.encode()).facts["key"] == key

@@ -113,12 +113,13 @@ class _Reader:
         try:
             for piece in _pieces(read_at, size_bytes):
                 metadata = self._add(piece) or metadata
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            said = parse_json_object(metadata or b"{}", self._where)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ConfigError):
             raise _Irregular from None
         # A hash that is there twice may be a name that is.
         if any(len(set(bucket)) != len(bucket) for bucket in self._hashes):
             raise _Irregular
-        return self.result(parse_json_object(metadata or b"{}", self._where))
+        return self.result(said)
 
     def _add(self, piece: _Piece) -> bytes:
         """Take in a piece and return the metadata it holds.
