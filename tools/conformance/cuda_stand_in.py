@@ -57,11 +57,12 @@ def install(device: str) -> None:
     imports.has_deep_gemm = lambda: True  # the CUDA wheels bring it along
     triton: Any = import_module("vllm.triton_utils")
     triton.triton.Config = _KernelConfig
+    triton.HAS_TRITON = True  # decides between the model runners
     platforms: Any = import_module("vllm.platforms")
     cuda: Any = import_module("vllm.platforms.cuda")
     interface: Any = import_module("vllm.platforms.interface")
 
-    class StandIn(cuda.NonNvmlCudaPlatform):  # type: ignore[misc,name-defined]
+    class StandIn(cuda.NonNvmlCudaPlatform):  # type: ignore[misc]
         @classmethod
         def get_device_capability(cls, device_id: int = 0) -> Any:
             return interface.DeviceCapability(*capability)
@@ -98,7 +99,7 @@ def on_meta() -> Any:
     mode: Any = import_module("torch.overrides").TorchFunctionMode
     device_type: Any = import_module("torch").device
 
-    class OnMeta(mode):  # type: ignore[misc,valid-type]
+    class OnMeta(mode):  # type: ignore[misc]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = dict(kwargs or {})
             if "device" in given and given["device"] is not None and "cuda" in str(given["device"]):
@@ -190,4 +191,5 @@ def _find_flash_attention() -> None:
             return SimpleNamespace(**{fromlist[0]: None})
         return original(name, globals_, locals_, fromlist, level)
 
-    builtins.__import__ = find
+    hook: Any = builtins
+    hook.__import__ = find

@@ -50,6 +50,7 @@ kv_utils: Any = import_module("vllm.v1.core.kv_cache_utils")
 platform: Any = import_module("vllm.platforms").current_platform
 
 CASE_LIMIT_S = 60
+SCALARS = ("_scale", "_zero_point")
 ROPE_TABLES = ("cos_sin_cache", "long_short_cos_sin_cache")
 
 
@@ -269,7 +270,7 @@ def weigh(models: list[Any]) -> dict[str, Any]:
             return
         seen.add(id(value))
         size = value.numel() * value.element_size()
-        if value.numel() <= 1 and kind != "parameters":
+        if value.numel() <= 1 and (kind != "parameters" or name.endswith(SCALARS)):
             kind = "single"
         elif name.rpartition(".")[2] in ROPE_TABLES:
             kind = "rope"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import lcm
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.settings import Settings
@@ -30,6 +31,10 @@ from vramledger.hardware.catalogue import Device
 from vramledger.units import ceil_div, round_up
 
 FP32 = 4
+
+
+MARLIN_PADS_EXPERTS_SINCE = 26
+SMALLEST_GROUP = 32
 
 
 class Laid(Struct, frozen=True):
@@ -58,12 +63,23 @@ def expert_padding(kind: WeightFormat, device: Device, settings: Settings) -> Ex
     match kind:
         case Mxfp(bits=4):
             return _mxfp4_padding(device, settings)
-        case GroupInt(group_size=group):
+        case GroupInt(group_size=group) if settings.version.since(MARLIN_PADS_EXPERTS_SINCE):
             return ExpertPadding(intermediate=lcm(64, group) if group > 0 else 64)
         case Dense() if _trtllm_moe(device, settings):
             return ExpertPadding(intermediate=128)
         case _:
             return ExpertPadding()
+
+
+def expert_format(kind: WeightFormat, intermediate: int) -> WeightFormat:
+    """How a stack whose local width no whole number of groups makes is stored: halved groups, unpadded, for
+    the plain integer kernels (quantization/moe_wna16.py); every other as `kind`."""
+    if not isinstance(kind, GroupInt) or kind.group_size <= 0 or intermediate % kind.group_size == 0:
+        return kind
+    group = kind.group_size
+    while group > SMALLEST_GROUP and intermediate % group:
+        group //= 2
+    return replace(kind, group_size=group)
 
 
 def _trtllm_moe(device: Device, settings: Settings) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from vramledger.engines.allocator import Slack, allocation_slack
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.kv_specs import runs_mla
-from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_padding, matrix_bytes
+from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_format, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import TOWERS, RankKind, local_part, repetitions
@@ -340,8 +340,11 @@ def _collect(
 def _lay_out(matrix: _Matrix, settings: Settings, device: Device) -> Laid:
     """Bytes of a fused matrix, its experts' padding included."""
     rows, columns = tuple(matrix.rows), matrix.columns
-    laid = matrix_bytes(matrix.format, rows, columns, stack=matrix.experts, settings=settings, device=device)
-    if matrix.experts == 1:
+    stored = matrix.format
+    if matrix.experts > 1:
+        stored = expert_format(stored, columns if matrix.role is Role.EXPERT_DOWN else rows[0])
+    laid = matrix_bytes(stored, rows, columns, stack=matrix.experts, settings=settings, device=device)
+    if matrix.experts == 1 or stored != matrix.format:
         return laid
     padding = expert_padding(matrix.format, device, settings)
     row_multiple, column_multiple = padding.intermediate, padding.hidden
