@@ -20,6 +20,7 @@ def plan(
     dp: int = 1,
     ep: bool = False,
     concurrency: int = 1,
+    remedies: bool = False,
     **flags: object,
 ) -> Plan:
     """Ledgers, KV pool and verdict of one engine instance.
@@ -27,7 +28,8 @@ def plan(
     `model` is a folder, a file or a hub id, or what `load_model` gave; `device` a name of the catalogue or a
     size ("custom:79.19GiB"). `engine` is a name with or without a version ("vllm==0.27.1"), and `flags` are
     its own, spelled as Python names (`max_model_len=32768` or "32k"); None stands for a flag not given. The
-    verdict is about `concurrency` requests of the full context at once.
+    verdict is about `concurrency` requests of the full context at once; with `remedies`, one that does not
+    surely hold names changes under which it does, each planned in its turn.
 
     Raises FlagError, DeviceError, ConfigError, HeaderError, SourceError, UnknownArchitecture or
     UnknownFormat, all of them VramledgerError.

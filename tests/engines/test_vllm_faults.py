@@ -208,7 +208,6 @@ def test_a_model_whose_weights_alone_exceed_the_card_does_not_fit() -> None:
     found = planned(checkpoint(DEEPSEEK_V3), H100, tp=8).verdict
     assert found.holds is False
     assert found.shortfall_bytes > 0
-    assert found.remedies
 
 
 def test_a_hybrid_is_not_infinitely_concurrent() -> None:

@@ -55,7 +55,7 @@ def run_plan(
     target = find_device(device)
     find_engine(engine)
     checkpoint = load(model, headers=headers)
-    answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, **flags)  # type: ignore[arg-type]
+    answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, remedies=True, **flags)  # type: ignore[arg-type]
     if as_json:
         from vramledger.report.document import plan_document
 

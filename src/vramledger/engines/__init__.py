@@ -30,9 +30,10 @@ class Engine(Protocol):
         version: str | None,
         values: Mapping[str, object],
         concurrency: int = 1,
+        remedies: bool = False,
     ) -> Plan:
         """The plan under `values` by flag name, None standing for a flag not given; the verdict is about
-        `concurrency` full-length requests.
+        `concurrency` full-length requests, and with `remedies` names changes under which it holds.
 
         Raises FlagError for unknown, malformed or contradictory flags and an unknown version.
         """

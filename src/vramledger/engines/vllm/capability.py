@@ -19,6 +19,13 @@ def capability(device: Device) -> int:
     return int(major) * 10 + int(minor)
 
 
+def known_capability(device: Device) -> int | None:
+    """Compute capability of an NVIDIA device whose generation is known, else None."""
+    if device.vendor != "nvidia" or device.compute_capability is None:
+        return None
+    return capability(device)
+
+
 def has_fp8_units(device: Device) -> bool:
     """Whether FP8 weights run without a weight-only kernel (Ada, Hopper and newer; CDNA 3 and newer)."""
     return device.vendor == "amd" or capability(device) >= 89

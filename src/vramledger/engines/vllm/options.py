@@ -134,6 +134,7 @@ def plan_with(
     version: str | None,
     values: Mapping[str, object],
     concurrency: int = 1,
+    remedies: bool = False,
 ) -> Plan:
     """The plan of one vLLM instance under flags by name; see `engines.Engine`."""
     parallel, flags = read_flags(values)
@@ -147,6 +148,7 @@ def plan_with(
         parallel=parallel,
         flags=flags,
         concurrency=concurrency,
+        remedies=remedies,
     )
 
 

@@ -52,16 +52,18 @@ def plan(
     parallel: ParallelPlan | None = None,
     flags: VllmFlags | None = None,
     concurrency: int = 1,
+    remedies: bool = False,
 ) -> Plan:
     """Ledger, pool and verdict of one vLLM instance; the verdict is about `concurrency` full-length requests
     over all its replicas.
 
-    Where it does not surely hold, remedies are looked for by planning them. Raises FlagError for contradictory
+    With `remedies`, a plan that does not surely hold names single changes under which it does, each of them
+    planned (some twenty plans). Raises FlagError for contradictory
     flags and for a parallel plan that does not divide the model.
     """
     parallel, flags = parallel or ParallelPlan(), flags or VllmFlags()
     answer = _answer(checkpoint, device, version, parallel, flags, concurrency)
-    if answer.verdict.holds:
+    if answer.verdict.holds or not remedies:
         return answer
 
     def holds(parallel: ParallelPlan, flags: VllmFlags, concurrency: int) -> bool:
@@ -70,8 +72,8 @@ def plan(
         except VramledgerError:
             return False
 
-    remedies = find_remedies(answer, parallel, flags, concurrency, holds)
-    return replace(answer, verdict=replace(answer.verdict, remedies=remedies))
+    found = find_remedies(answer, parallel, flags, concurrency, holds)
+    return replace(answer, verdict=replace(answer.verdict, remedies=found))
 
 
 def _answer(

@@ -9,12 +9,12 @@ from msgspec import Struct
 from vramledger.errors import FlagError
 
 _VERSION = re.compile(
-    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.-]?(?:a|b|rc|post|dev)\d*)*(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?"
+    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.\d{1,4})?(?:[.-]?(?:a|b|rc|post|dev)\d*)*(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?"
 )
 
 
 class VllmVersion(Struct, frozen=True, order=True):
-    """A release. Pre-releases and dev builds count as the release they lead to."""
+    """A release. Pre-releases and dev builds count as the release they lead to, a fourth number (0.10.1.1) as none."""
 
     major: int
     minor: int
@@ -30,6 +30,22 @@ class VllmVersion(Struct, frozen=True, order=True):
 
 NEWEST = VllmVersion(0, 33)
 OLDEST = VllmVersion(0, 2)
+OLDEST_READ = VllmVersion(0, 6, 6)
+UNREAD_MINORS = (15,)
+"""Minor releases whose sources were not read though those around them were."""
+
+
+def rules_note(version: VllmVersion) -> str | None:
+    """What to know about a version that the rules were not read from; None where they were."""
+    if version.minor > NEWEST.minor:
+        return f"vllm's sources were read up to {NEWEST}; {version} is planned by those rules"
+    if version < OLDEST_READ:
+        return f"vllm's sources were read from {OLDEST_READ} on; the rules for {version} are extrapolated from older logs"
+    if version.minor in UNREAD_MINORS:
+        near = f"0.{version.minor - 1} and 0.{version.minor + 1}"
+        return f"vllm's sources of 0.{version.minor} were not read; {version} is planned by the rules of {near}"
+    return None
+
 
 
 def parse_version(text: str) -> VllmVersion:
