@@ -40,7 +40,7 @@ def test_a_share_that_leaves_no_room_for_the_context_fails_at_start_up() -> None
 
 def test_a_pool_of_stated_size_may_exceed_the_device() -> None:
     roomy = ask(LLAMA_3_1_8B, kv_cache_memory_bytes=40 * GIB)
-    tight = ask(LLAMA_3_1_8B, kv_cache_memory_bytes=60 * GIB)
+    tight = ask(LLAMA_3_1_8B, kv_cache_memory_bytes=61 * GIB)
     over = ask(LLAMA_3_1_8B, kv_cache_memory_bytes=70 * GIB)
     assert [found.verdict.holds for found in (roomy, tight, over)] == [True, None, False]
     assert "leaves out of its budget" in tight.verdict.missing[0]
