@@ -14,7 +14,16 @@ Case = dict[str, Any]
 # Kinds that 0.32 builds on the CPU platform; the others need what only the CUDA platform offers.
 GPU_ONLY = ("deepseek-v3.2", "deepseek-v4", "kimi-linear", "nemotron-h", "mellum")
 HYBRIDS = ("qwen3-next", "qwen3.5", "nemotron-h", "granite-4", "jamba", "lfm2", "falcon-h1", "zamba2")
-WINDOWED = ("mistral-window", "gemma-3", "gemma-3-odd", "gpt-oss", "cohere2", "llama-4", "gemma-4", "phi-3-window")
+WINDOWED = (
+    "mistral-window",
+    "gemma-3",
+    "gemma-3-odd",
+    "gpt-oss",
+    "cohere2",
+    "llama-4",
+    "gemma-4",
+    "phi-3-window",
+)
 
 
 def configs() -> dict[str, dict[str, Any]]:
@@ -58,9 +67,7 @@ def _variants(kind: str, device: str) -> Iterator[tuple[str, Case]]:
     if kind in ("qwen3-moe", "deepseek-v3"):
         yield ", tp 2 with whole experts", _case(tp=2, enable_expert_parallel=True)
     if kind in ("deepseek-v3", "deepseek-v4", "qwen3.5"):
-        yield ", one drafted token", _case(
-            speculative_config={"method": "mtp", "num_speculative_tokens": 1}
-        )
+        yield ", one drafted token", _case(speculative_config={"method": "mtp", "num_speculative_tokens": 1})
 
 
 def _case(*, tp: int = 1, pp: int = 1, pool: int = 256 * MIB, **flags: Any) -> Case:

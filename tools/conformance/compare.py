@@ -64,7 +64,8 @@ def compare(
     values = {**case["args"], "tp": case.get("tp", 1), "pp": case.get("pp", 1)}
     target = find_device(DEVICES[device])
     out = [*_weights(checkpoint, values, theirs["weights"], version, target)]
-    values["kv_cache_memory_bytes"] = case["kv_memory_bytes"]
+    if case.get("stated", True):
+        values["kv_cache_memory_bytes"] = case.get("pool_bytes") or case["kv_memory_bytes"]
     found = plan(checkpoint, target, engine=f"vllm=={version}", **values)
     shown = dict(found.inputs.settings)
     for name in ("max_num_batched_tokens", "max_num_seqs", "enable_prefix_caching"):
@@ -119,7 +120,7 @@ def _pool(
         ]
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
-    layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings))
+    layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings, device))
     kinds = {kind.stage: kind for kind in rank_kinds(checkpoint.model, parallel, flags, settings.version)}
     ours_groups = sorted(
         _words(
@@ -185,7 +186,7 @@ def _refusal(
         return [holds, Field(name="error", ours=found.verdict.summary, theirs=message[:200])]
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
-    layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings))
+    layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings, device))
     need = pool.bytes_per_block * blocks_per_request(layout, settings.context_len, settings)
     left = usable_bytes(values["kv_cache_memory_bytes"], pool.bytes_per_block, settings)
     return [
