@@ -521,7 +521,7 @@ def settings(
 def layout(subject: Checkpoint, device: Device = H100, version: str = str(NEWEST), **values: Any) -> Layout:
     """Groups of KV layers, as the planner makes them."""
     found = settings(subject, device, version, **values)
-    return kv_layout(subject, found, device, cache_format(subject, found))
+    return kv_layout(subject, found, device, cache_format(subject, found, device))
 
 
 def bytes_per_token(
@@ -538,7 +538,7 @@ def lines(
 ) -> Capacity:
     """Blocks, token line and concurrency of a pool of so many bytes."""
     found = settings(subject, device, version, **values)
-    groups = kv_layout(subject, found, device, cache_format(subject, found))
+    groups = kv_layout(subject, found, device, cache_format(subject, found, device))
     return capacity(groups, pool_bytes // groups.bytes_per_block(), found)
 
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 class Verdict(Struct, frozen=True, kw_only=True):
     """Whether the plan holds.
 
-    `holds` is True (under `conditions`), False (`shortfall_bytes` says by how much at least, `remedies`
-    what would close it, best first) or None (`missing` says what would have to be known).
+    `holds` is True (under `conditions`), False (`shortfall_bytes` says by how much at least, 0
+    where no bytes would help; `remedies` what would close it, best first) or None (`missing` says what would have to be known).
     `assumed` lists entries that rest on a default nobody checked.
     """
 

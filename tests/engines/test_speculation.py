@@ -211,7 +211,7 @@ def test_the_published_tokens_of_such_groups_are_in_the_range() -> None:
     subject = checkpoint(QWEN3_5_27B)
     values: dict[str, Any] = {"speculative": drafted("mtp", tokens=1), "enable_prefix_caching": True}
     given = settings(subject, version="0.27.1", max_model_len=262144, **values)
-    specs = layer_specs(subject.model, given, H100, cache_format(subject, given))
+    specs = layer_specs(subject.model, given, H100, cache_format(subject, given, H100))
     apart = plan_groups(marked(specs, subject.model), given.version, v1=True, hybrid_manager=True)
     assert apart.bytes_per_block() == 800 * 4096
     assert capacity(apart, 6071, given).tokens == 278_230

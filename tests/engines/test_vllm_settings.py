@@ -113,7 +113,10 @@ def test_generations_and_runners_by_version() -> None:
     assert engine("0.28.0", QWEN3_30B_A3B) == "V1"
     assert engine("0.29.0", QWEN3_30B_A3B) == "V2"
     assert engine("0.10.0", use_v1=False) == "V0"
-    assert engine("0.11.0", use_v1=False) == "V1"
+    with pytest.raises(FlagError, match="V0 left vllm with 0.11"):
+        engine("0.11.0", use_v1=False)
+    with pytest.raises(FlagError, match="has V1"):
+        engine("0.5.0", use_v1=True)
     assert engine("0.9.2", QWEN3_5_27B) == "V0"
 
 
@@ -361,7 +364,9 @@ def test_a_latent_format_needs_latents_and_a_head_format_needs_heads() -> None:
 
 
 def test_a_context_above_the_models_own_is_told() -> None:
-    notes = planned(LLAMA, max_model_len=200_000).notes
+    with pytest.raises(FlagError, match="200000 is above the 131072 tokens"):
+        planned(LLAMA, max_model_len=200_000)
+    notes = planned(LLAMA, max_model_len=200_000, allow_long_max_model_len=True).notes
     assert any("200000" in note and "131072" in note for note in notes)
     assert planned(LLAMA, max_model_len=131_072).notes == planned(LLAMA).notes
 

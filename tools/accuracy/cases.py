@@ -287,7 +287,7 @@ def _flags(row: Mapping[str, Any], version: VllmVersion) -> VllmFlags:
         "activation_peak_gib" in said and not version.since(9)
     ):
         values["use_v1"] = False
-    if stated.get("enable_chunked_prefill") is not None and "max_num_batched_tokens" not in stated:
+    if stated.get("enable_chunked_prefill") is not None:
         values["enable_chunked_prefill"] = stated["enable_chunked_prefill"]
     if stated.get("pp_layer_partition"):
         values["pp_layer_partition"] = tuple(stated["pp_layer_partition"])

@@ -81,6 +81,7 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
 
     max_model_len: int | None = None
+    allow_long_max_model_len: bool = False
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None

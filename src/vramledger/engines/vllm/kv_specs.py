@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.engines.vllm.names import ATTENTION_BACKENDS
+from vramledger.engines.vllm.attention_backends import primary_block_size, runs_mla
 from vramledger.engines.vllm.settings import Settings
 from vramledger.errors import FlagError
 from vramledger.formats.dtypes import DType, parse_dtype
@@ -119,7 +119,7 @@ def recurrent_state(mixer: TokenMixer, model: Model, settings: Settings) -> Recu
     """State sizes of section mamba_utils.py; conv in the cache dtype, state in the SSM cache dtype."""
     tp, spec = settings.plan.tp, settings.num_speculative_tokens
     conv_dtype = _state_dtype(settings.flags.mamba_cache_dtype, settings.dtype)
-    state_default = model.state_dtype or _default_state_dtype(mixer, conv_dtype)
+    state_default = model.state_dtype or _default_state_dtype(mixer, conv_dtype, settings)
     state_dtype = _state_dtype(settings.flags.mamba_ssm_cache_dtype, state_default)
     conv = state = 0
     match mixer:
@@ -150,8 +150,11 @@ def extended_groups(groups: int, tp: int) -> int:
     return groups if groups % tp == 0 else groups + (tp - groups)
 
 
-def _default_state_dtype(mixer: TokenMixer, conv_dtype: DType) -> DType:
-    """KDA and lightning attention keep fp32 states by default; the others follow the cache dtype."""
+def _default_state_dtype(mixer: TokenMixer, conv_dtype: DType, settings: Settings) -> DType:
+    """KDA and lightning attention keep fp32 states by default, Nemotron-H since 0.16 (models/config.py); the
+    others follow the cache dtype."""
+    if settings.model_type == "nemotron_h" and settings.version.since(16):
+        return DType.F32
     return DType.F32 if isinstance(mixer, KimiDeltaAttention | LinearAttention) else conv_dtype
 
 
@@ -192,12 +195,6 @@ def layer_specs(
             known[id(mixer)] = found
         specs += [LayerSpec(layer=index, spec=spec) for spec in found]
     return _pad_recurrent(specs) if states else tuple(specs)
-
-
-def runs_mla(model: Model, settings: Settings) -> bool:
-    """Whether latents are cached as latents: since 0.7.1, for the architectures vLLM lists (config.py use_mla,
-    is_deepseek_mla); MiniCPM3 is not among them and caches expanded heads (models/minicpm3.py)."""
-    return settings.version.since(7, 1) and model.model_type != "minicpm3"
 
 
 def _as_run(model: Model, settings: Settings) -> list[Layer]:
@@ -337,9 +334,7 @@ def _index_keys(mixer: IndexedAttention, block: int, settings: Settings) -> KvSp
     )
 
 
-V4_BLOCK = 256
 V4_WINDOW_BLOCK = 64
-M3_BLOCK = 128  # one block of the sparse selection a page (models/minimax_m3/common/sparse_attention.py)
 V4_ALIGNMENT = 576  # pages of the fp8_ds_mla layout, which every default backend stores
 
 
@@ -397,33 +392,3 @@ def aligned_block_size(
     unit = max(block, 128) if any(isinstance(mixer, LatentAttention) for mixer in attention) else block
     per_token = max(pages) // block
     return unit * ceil_div(state_bytes, unit * per_token)
-
-
-def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
-    """`--block-size`, or what the attention backend of this version and device wants; 16 for the plain ones.
-
-    MLA up to 0.17 is forced to 64 (FlashMLA, Hopper) or 128 (CUTLASS, Blackwell) by platforms/cuda.py.
-    """
-    if settings.flags.block_size is not None:
-        return settings.flags.block_size
-    if settings.flags.attention_backend is not None:
-        return ATTENTION_BACKENDS[settings.flags.attention_backend.upper()]
-    mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
-    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
-        return V4_BLOCK
-    if model.model_type.startswith("minimax_m3"):
-        return M3_BLOCK
-    latent = [m for m in mixers if isinstance(m, LatentAttention)] if runs_mla(model, settings) else []
-    if device.vendor == "cpu":
-        return 16 if latent else 128
-    if device.vendor == "intel":
-        return 64 if settings.version.since(18) else 16
-    if not latent or not settings.v1:
-        return 16
-    if any(mixer.indexer is not None for mixer in latent):
-        return 64
-    if device.architecture == "blackwell":
-        return 128 if not settings.version.since(15) else 64 if not settings.version.since(18) else 32
-    if device.architecture == "hopper":
-        return 16 if settings.version.since(18) else 64
-    return 16

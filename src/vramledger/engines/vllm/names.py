@@ -1,28 +1,20 @@
-"""Values that vLLM's own flags take by name, and what sizes hang on them.
+"""Values that vLLM's own flags take by name, checked against what a version lists.
 
-Source: vllm v1/attention/backends/registry.py, config/kernel.py (moe_backend),
-model_executor/layers/quantization/__init__.py.
+Source: support.json (v1/attention/backends/registry.py, config/kernel.py, config/cache.py and
+layers/quantization/__init__.py of each release).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from vramledger.engines.vllm.attention_backends import check_backend, primary_block_size
+from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.support import listed, names, when
+from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
+from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
-
-# Block sizes a backend forces or prefers; 16 where none is named.
-ATTENTION_BACKENDS: dict[str, int] = {
-    "FLASH_ATTN": 16, "FLASH_ATTN_DIFFKV": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
-    "TREE_ATTN": 16, "XFORMERS": 16, "TORCH_SDPA": 16, "ROCM_ATTN": 16, "ROCM_AITER_FA": 16,
-    "ROCM_AITER_UNIFIED_ATTN": 16, "ROCM_FLASH": 16, "CPU_ATTN": 128, "TURBOQUANT": 16,
-    "TRITON_MLA": 16, "FLASH_ATTN_MLA": 16, "FLASHINFER_MLA": 32, "FLASHINFER_MLA_SPARSE": 64,
-    "FLASHMLA": 64, "FLASHMLA_SPARSE": 64, "CUTLASS_MLA": 128, "ROCM_AITER_MLA": 16,
-    "ROCM_AITER_MLA_SPARSE": 64, "XPU_MLA_SPARSE": 64,
-}  # fmt: skip
-
-MOE_BACKENDS = (
-    "auto", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl",
-    "marlin", "aiter", "emulation",
-)  # fmt: skip
 
 ONLINE_QUANTIZATION = ("fp8", "bitsandbytes")
 
@@ -41,15 +33,50 @@ QUANTIZATION_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_names(
-    checkpoint: Checkpoint, *, quantization: str | None, attention: str | None, moe: str | None
-) -> None:
-    """Raises FlagError for a backend vLLM does not have (with the closest), and for a quantisation that is
-    neither the checkpoint's own nor one the engine makes while loading."""
-    if attention is not None and attention.upper() not in ATTENTION_BACKENDS:
-        raise _unknown("attention_backend", attention, tuple(ATTENTION_BACKENDS))
-    if moe is not None and moe.lower() not in MOE_BACKENDS:
-        raise _unknown("moe_backend", moe, MOE_BACKENDS)
+NOT_FLAGS = frozenset(
+    ("offline", "use_v1", "pp_layer_partition", "allow_long_max_model_len", "attention_backend")
+)
+"""Ours, or environment variables of vLLM in some or all releases."""
+
+ELSEWHERE = frozenset(("num_redundant_experts", "speculative_config", "speculative"))
+"""Flags that older or newer releases have under another name (--eplb-config, --speculative-model)."""
+
+
+def check_flags(given: Iterable[str], version: VllmVersion) -> None:
+    """Raises FlagError for a flag that the version surely does not have, naming the releases that do."""
+    for name in given:
+        flag = f"--{name.replace('_', '-')}"
+        if name in NOT_FLAGS or name in ELSEWHERE or listed("flags", flag, version) is not False:
+            continue
+        raise FlagError(f"vllm {version} has no {flag}: {when('flags', flag)}", flag=name)
+
+
+def check_names(checkpoint: Checkpoint, settings: Settings, device: Device) -> None:
+    """Raises FlagError for a backend or a KV cache type that the version does not list, for a backend or a block
+    size that the model's attention does not take, and for a quantisation that is neither the checkpoint's own nor
+    one the engine makes while loading."""
+    flags, version = settings.flags, settings.version
+    if flags.attention_backend is not None:
+        _check_listed("attention_backend", flags.attention_backend.upper(), "attention_backends", version)
+        check_backend(checkpoint.model, settings, device)
+    if flags.moe_backend is not None:
+        _check_listed("moe_backend", flags.moe_backend.lower().replace("-", "_"), "moe_backends", version)
+    if flags.kv_cache_dtype not in ("", "auto"):
+        _check_listed("kv_cache_dtype", flags.kv_cache_dtype.lower(), "kv_cache_dtypes", version)
+    if flags.block_size is not None:
+        if listed("block_sizes", "16", version) and not listed("block_sizes", str(flags.block_size), version):
+            sizes = [size for size in names("block_sizes") if listed("block_sizes", size, version)]
+            raise FlagError(
+                f"--block-size {flags.block_size} is not one that vllm {version} takes: "
+                f"{', '.join(sorted(sizes, key=int))}",
+                flag="block_size",
+                value=flags.block_size,
+            )
+        primary_block_size(checkpoint.model, settings, device)
+    _check_quantization(checkpoint, flags.quantization)
+
+
+def _check_quantization(checkpoint: Checkpoint, quantization: str | None) -> None:
     if quantization is None:
         return
     method = checkpoint.quantization.partition(":")[0]
@@ -67,14 +94,27 @@ def check_names(
         )
 
 
-def _unknown(flag: str, value: str, known: tuple[str, ...]) -> FlagError:
-    from difflib import get_close_matches
-
-    closest = get_close_matches(value.lower(), [name.lower() for name in known], n=3)
-    shown = [name for name in known if name.lower() in closest] or list(known)
-    return FlagError(
-        f"--{flag.replace('_', '-')} {value} is not one of vLLM's; did you mean {', '.join(shown)}?",
+def _check_listed(flag: str, value: str, section: str, version: VllmVersion) -> None:
+    """Refuse what the version surely lacks: an unknown name with the closest ones, a known one with when it was."""
+    if listed(section, value, version) is not False:
+        return
+    spelled = f"--{flag.replace('_', '-')} {value}"
+    told = when(section, value)
+    if told:
+        raise FlagError(f"{spelled} is not one of vllm {version}: {told}", flag=flag, value=value)
+    known = [name for name in names(section) if listed(section, name, version) is not False]
+    closest = _closest(value, known)
+    raise FlagError(
+        f"{spelled} is not one of vLLM's; did you mean {', '.join(closest)}?",
         flag=flag,
         value=value,
-        closest=shown,
+        closest=closest,
     )
+
+
+def _closest(value: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(value.lower(), by_lower, n=3)
+    return [by_lower[name] for name in near] or sorted(by_lower.values())

@@ -60,6 +60,10 @@ OPTIONS: tuple[Option, ...] = (
         "max_model_len", OptionKind.COUNT_OR_AUTO, _BATCH,
         "Context length: 32768, 32k (32000), 32K (32768), or auto for the longest that fits.",
     ),
+    _option(
+        "allow_long_max_model_len", SWITCH, _BATCH,
+        "A context above the config's limit, as VLLM_ALLOW_LONG_MAX_MODEL_LEN.",
+    ),
     _option("max_num_seqs", COUNT, _BATCH, "Sequences in one step at most."),
     _option("max_num_batched_tokens", COUNT, _BATCH, "Tokens in one step at most."),
     _option("enable_chunked_prefill", SWITCH, _BATCH, "Cut long prompts over steps."),
@@ -138,13 +142,16 @@ def plan_with(
 ) -> Plan:
     """The plan of one vLLM instance under flags by name; see `engines.Engine`."""
     parallel, flags = read_flags(values)
+    from vramledger.engines.vllm.names import check_flags
     from vramledger.engines.vllm.planner import plan
     from vramledger.engines.vllm.version import NEWEST, parse_version
 
+    asked = NEWEST if version is None else parse_version(version)
+    check_flags((_SHORT.get(name, name) for name, value in values.items() if value is not None), asked)
     return plan(
         checkpoint,
         device,
-        version=NEWEST if version is None else parse_version(version),
+        version=asked,
         parallel=parallel,
         flags=flags,
         concurrency=concurrency,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
@@ -27,12 +28,12 @@ from vramledger.engines.vllm.speculation import (
     widened,
     with_draft_specs,
 )
+from vramledger.engines.vllm.support import support_notes
 from vramledger.engines.vllm.verdict import judge
 from vramledger.engines.vllm.version import NEWEST, VllmVersion
 from vramledger.errors import FlagError, UnknownFormat, VramledgerError
 from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.formats.kv import KV_FORMAT_NAMES, KvFormat, kv_format
-from vramledger.formats.weights import Bnb4, Bnb8, Ggml
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
@@ -87,13 +88,8 @@ def _answer(
     """The plan without remedies."""
     settings = resolve(checkpoint.model, device, version, parallel, flags)
     check(settings, checkpoint.model)
-    check_names(
-        checkpoint,
-        quantization=flags.quantization,
-        attention=flags.attention_backend,
-        moe=flags.moe_backend,
-    )
-    kind_of_kv = cache_format(checkpoint, settings)
+    check_names(checkpoint, settings, device)
+    kind_of_kv = cache_format(checkpoint, settings, device)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
     terms = [rank_terms(checkpoint, settings, device, kind, layout) for kind in kinds]
@@ -121,28 +117,18 @@ def _answer(
             *checkpoint.model.notes,
             *checkpoint.differences,
             *settings.notes,
-            *_format_notes(checkpoint, version),
+            *support_notes(checkpoint, settings),
             *notes_on_draft(checkpoint.model, settings, apart),
         ),
     )
 
 
-def _format_notes(checkpoint: Checkpoint, version: VllmVersion) -> tuple[str, ...]:
-    """Formats that have left vLLM's core (model_executor/layers/quantization, release by release)."""
-    kinds = {type(item.format) for item in checkpoint.stored}
-    notes = []
-    if Ggml in kinds and version.since(24):
-        notes.append("vLLM's core reads GGUF up to 0.23; newer versions need a plugin for it")
-    if kinds & {Bnb4, Bnb8} and version.since(28):
-        notes.append("vLLM's core reads bitsandbytes up to 0.27; newer versions need a plugin for it")
-    return tuple(notes)
-
-
-def cache_format(checkpoint: Checkpoint, settings: Settings) -> KvFormat:
+def cache_format(checkpoint: Checkpoint, settings: Settings, device: Device) -> KvFormat:
     """The KV element format: the flag's, else what the checkpoint declares, else the model's own type."""
     name = settings.flags.kv_cache_dtype
     if name == "auto" and checkpoint.declared_kv_dtype:
         name = checkpoint.declared_kv_dtype
+    name = sparse_cache_type(name, checkpoint.model, settings, device)
     try:
         return kv_format(name, settings.dtype)
     except UnknownFormat:

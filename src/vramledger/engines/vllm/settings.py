@@ -8,10 +8,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability
+from vramledger.engines.vllm.compute_dtype import compute_dtype
+from vramledger.engines.vllm.context import context_len
 from vramledger.engines.vllm.flags import AUTO, ParallelPlan, VllmFlags
-from vramledger.engines.vllm.version import VllmVersion
+from vramledger.engines.vllm.version import OLDEST_READ, VllmVersion, rules_note
 from vramledger.errors import FlagError
-from vramledger.formats.dtypes import DType, parse_dtype
+from vramledger.formats.dtypes import DType
 from vramledger.hardware.catalogue import Device
 from vramledger.models.mixers import RECURRENT
 from vramledger.models.model import Model
@@ -67,8 +69,9 @@ def resolve(
 
     Raises FlagError for a context above the model's own or contradictory batch limits.
     """
-    notes: list[str] = []
-    context, auto = _context_len(model, flags, version, notes)
+    note = rules_note(version)
+    notes = [] if note is None else [note]
+    context, auto = context_len(model, flags, version, notes)
     v1 = _generation(model, device, version, flags)
     tokens, seqs = _batch_limits(device, version, flags, context, v1=v1, world_size=plan.world_size)
     hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
@@ -83,7 +86,7 @@ def resolve(
         v2_runner=_v2_runner(model, version, hybrid=hybrid),
         plan=plan,
         flags=flags,
-        dtype=_compute_dtype(model, flags),
+        dtype=compute_dtype(model, device, version, flags),
         gpu_memory_utilization=flags.gpu_memory_utilization or (0.92 if version.since(20) else 0.9),
         context_len=context,
         auto_context=auto,
@@ -101,35 +104,14 @@ def resolve(
     return on_host(found, model)
 
 
-# What vLLM takes for a model whose config states no limit (config/model.py).
-POSITIONS_WITHOUT_LIMIT = 2048
-
-
-def _context_len(model: Model, flags: VllmFlags, version: VllmVersion, notes: list[str]) -> tuple[int, bool]:
-    limit = model.max_position_embeddings or POSITIONS_WITHOUT_LIMIT
-    asked = flags.max_model_len
-    if asked is None:
-        return limit, False
-    if asked == AUTO:
-        if not version.since(14):
-            raise FlagError(
-                f"--max-model-len auto exists since vllm 0.14, not in {version}",
-                flag="max_model_len",
-                value=asked,
-            )
-        return limit, True
-    if asked > limit:
-        notes.append(
-            f"max_model_len {asked} is above the config's {limit} positions: "
-            "vLLM wants VLLM_ALLOW_LONG_MAX_MODEL_LEN or a rope scaling for it"
-        )
-    return asked, False
-
-
 def _generation(model: Model, device: Device, version: VllmVersion, flags: VllmFlags) -> bool:
     """V1 is the default from 0.8 and the only one from 0.11; before, unsupported cases fall back to V0."""
     if version.since(11):
+        if flags.use_v1 is False:
+            raise _no_generation("V0 left vllm with 0.11", flags, version)
         return True
+    if flags.use_v1 and version < OLDEST_READ:
+        raise _no_generation(f"the first release read that has V1 is {OLDEST_READ}", flags, version)
     if flags.use_v1 is not None:
         return flags.use_v1
     if not version.since(8):
@@ -138,6 +120,11 @@ def _generation(model: Model, device: Device, version: VllmVersion, flags: VllmF
     recurrent = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
     unsupported = old_gpu or bool(model.encoder_layers) or (recurrent and not version.since(10))
     return not (unsupported or (model.is_pooling and not version.since(9, 2)))
+
+
+def _no_generation(why: str, flags: VllmFlags, version: VllmVersion) -> FlagError:
+    flag = "--use-v1" if flags.use_v1 else "--no-use-v1"
+    return FlagError(f"{flag} with vllm {version}: {why}", flag="use_v1", value=flags.use_v1)
 
 
 def _prefix_default(model: Model, version: VllmVersion, *, v1: bool) -> bool:
@@ -208,6 +195,13 @@ def _batch_limits(
         if v1 and flags.enable_chunked_prefill is False:
             tokens = max(tokens, context)
         tokens = max(tokens, seqs) if v1 else tokens
+    elif _is_whole_prefill(version, flags, context, v1=v1) and tokens < context:
+        raise FlagError(
+            f"--max-num-batched-tokens {tokens} is below --max-model-len {context}, which without chunked prefill "
+            "no prompt of that length gets past",
+            flag="max_num_batched_tokens",
+            value=tokens,
+        )
     elif tokens < seqs:
         raise FlagError(
             f"--max-num-batched-tokens {tokens} is below --max-num-seqs {seqs}",
@@ -217,11 +211,8 @@ def _batch_limits(
     return tokens, seqs
 
 
-def _compute_dtype(model: Model, flags: VllmFlags) -> DType:
-    """`--dtype auto` keeps the config's type, and runs float32 checkpoints in a 2-byte type."""
-    if flags.dtype in ("auto", ""):
-        return DType.F16 if model.dtype is DType.F32 else model.dtype
-    dtype = parse_dtype(flags.dtype)
-    if dtype not in (DType.F16, DType.BF16, DType.F32):
-        raise FlagError(f"--dtype {flags.dtype} is not a compute type", flag="dtype", value=flags.dtype)
-    return dtype
+def _is_whole_prefill(version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool) -> bool:
+    """Whether prompts surely run in one step: as the flag says; by default in V0 up to 32768 tokens."""
+    if flags.enable_chunked_prefill is not None or flags.max_model_len == AUTO:
+        return flags.enable_chunked_prefill is False and flags.max_model_len != AUTO
+    return not v1 and (context <= 32768 or not version.since(5))

@@ -134,9 +134,7 @@ def support_notes(checkpoint: Checkpoint, settings: Settings) -> tuple[str, ...]
         section = "architectures" if native is None else "transformers"
         return (f"whether vllm {version} lists {name} was not read; {when(section, name)}",)
     if not _ever(name) and _class_problem(model, version) is None:
-        return (
-            f"no vllm release lists {name}; its sizes are those of the layers it is built from",
-        )
+        return (f"no vllm release lists {name}; its sizes are those of the layers it is built from",)
     return ()
 
 
@@ -165,7 +163,9 @@ def _class_listed(name: str, version: VllmVersion) -> tuple[bool | None, bool | 
 
 def _ever(name: str) -> bool:
     known = _support()
-    return any(spelling in known.architectures or spelling in known.transformers for spelling in _spellings(name))
+    return any(
+        spelling in known.architectures or spelling in known.transformers for spelling in _spellings(name)
+    )
 
 
 def _class_problem(model: Model, version: VllmVersion) -> Problem | None:
@@ -252,6 +252,10 @@ def _modelopt_names(formats: set[WeightFormat]) -> tuple[str, ...]:
     return ("modelopt", "modelopt_mixed")
 
 
+PLUGINS = ("gguf", "bitsandbytes")
+"""Methods that left the core for a package of their own (0.24 and 0.28)."""
+
+
 def _method_problem(checkpoint: Checkpoint, settings: Settings, device: Device) -> Problem | None:
     """A method that the version lacks, or that it refuses on a device of this generation."""
     version = settings.version
@@ -263,10 +267,13 @@ def _method_problem(checkpoint: Checkpoint, settings: Settings, device: Device) 
         return None
     states = [listed("quantization", method, version) for method in methods]
     if not any(state is not False for state in states):
-        told = next((when("quantization", method) for method in methods if when("quantization", method)), "no release does")
-        return Problem(
-            certain=True, text=f"vllm {version} does not list the quantisation {methods[0]} ({told})"
+        told = next(
+            (when("quantization", method) for method in methods if when("quantization", method)),
+            "no release does",
         )
+        plugin = methods[0] in PLUGINS
+        text = f"vllm {version} does not list the quantisation {methods[0]} ({told})"
+        return Problem(certain=not plugin, text=f"{text}; it needs a plugin" if plugin else text)
     return _too_old(methods, version, device)
 
 
@@ -275,18 +282,19 @@ def _too_old(methods: tuple[str, ...], version: VllmVersion, device: Device) -> 
     capability = known_capability(device)
     if capability is None:
         return None
+    method = next((name for name in methods if listed("quantization", name, version)), methods[0])
+    called = (method, *_CALLED.get(method, ()))
     needed = [
-        int(least)
+        int(key.rpartition(" ")[2])
         for key in names("min_capability")
-        for name, _, least in (key.rpartition(" "),)
-        if name in (*methods, *_CALLED.get(methods[0], ())) and listed("min_capability", key, version)
+        if key.rpartition(" ")[0] in called and listed("min_capability", key, version)
     ]
-    if not needed or capability >= min(needed):
+    least = min(needed, default=0)
+    if capability >= least:
         return None
-    least = min(needed)
     return Problem(
         certain=True,
-        text=f"vllm {version} runs {methods[0]} on compute capability {least // 10}.{least % 10} and newer, "
+        text=f"vllm {version} runs {method} on compute capability {least // 10}.{least % 10} and newer, "
         f"and {device.name} has {capability // 10}.{capability % 10}",
     )
 

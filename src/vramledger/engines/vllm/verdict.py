@@ -11,6 +11,8 @@ from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_block
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
+from vramledger.engines.vllm.support import support_problems
+from vramledger.engines.vllm.version import rules_note
 from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
@@ -54,14 +56,32 @@ def judge(
     ]
     failures = [item for item in found if item.certain]
     unknown = [item for item in found if not item.certain]
+    unlisted = support_problems(checkpoint, settings, device)
     conditions = _conditions(checkpoint, settings, device, ranks, pool)
     assumed = _assumptions(ranks, device)
+    refused = [problem.text for problem in unlisted if problem.certain]
+    if refused:
+        return Verdict(
+            holds=False,
+            summary=f"does not load: {refused[0]}",
+            missing=(*refused[1:], *(item.text for item in failures + unknown)),
+            assumed=assumed,
+        )
+    doubts = tuple(problem.text for problem in unlisted)
     if failures:
         return Verdict(
             holds=False,
             summary=f"does not fit: {failures[0].text}",
             shortfall_bytes=max(item.shortfall_bytes for item in failures),
-            missing=tuple(item.text for item in failures[1:] + unknown),
+            missing=(*doubts, *(item.text for item in failures[1:] + unknown)),
+            assumed=assumed,
+        )
+    if doubts:
+        return Verdict(
+            holds=None,
+            summary="cannot be told: whether this version loads the model",
+            conditions=conditions,
+            missing=(*doubts, *(item.text for item in unknown)),
             assumed=assumed,
         )
     if unknown:
@@ -210,6 +230,9 @@ def _conditions(
         f"weights {checkpoint.quantization}{cache}",
         f"max_model_len {settings.context_len:,}, {limits}",
     ]
+    note = rules_note(settings.version)
+    if note is not None:
+        out.append(note)
     if settings.flags.speculative is not None:
         out.append(condition(settings))
     if pool is not None:

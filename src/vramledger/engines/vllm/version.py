@@ -43,9 +43,10 @@ def rules_note(version: VllmVersion) -> str | None:
         return f"vllm's sources were read from {OLDEST_READ} on; the rules for {version} are extrapolated from older logs"
     if version.minor in UNREAD_MINORS:
         near = f"0.{version.minor - 1} and 0.{version.minor + 1}"
-        return f"vllm's sources of 0.{version.minor} were not read; {version} is planned by the rules of {near}"
+        return (
+            f"vllm's sources of 0.{version.minor} were not read; {version} is planned by the rules of {near}"
+        )
     return None
-
 
 
 def parse_version(text: str) -> VllmVersion:

@@ -12,12 +12,12 @@ from math import prod
 from msgspec import Struct, field
 
 from vramledger.engines.allocator import Slack, allocation_slack
+from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
-from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_format, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import TOWERS, RankKind, local_part, repetitions
+from vramledger.engines.vllm.sharding import TOWERS, RankKind, is_whole, local_part, repetitions
 from vramledger.formats.weights import (
     Bnb4,
     Bnb8,
@@ -234,8 +234,17 @@ def _is_loaded(tensor: Tensor, settings: Settings) -> bool:
 SHARED_KV_DROPPED_SINCE = 30
 
 
+INDEXER_KEYS_PLAIN_SINCE = 20
+
+
 def _online(item: StoredTensor, settings: Settings) -> WeightFormat:
-    """The format after `--quantization fp8` or `bitsandbytes` on an unquantised checkpoint."""
+    """The format after `--quantization fp8` or `bitsandbytes` on an unquantised checkpoint.
+
+    An indexer's keys are projected together with its head weights since 0.20, in the model's type
+    (`wk_weights_proj` of models/deepseek_v2.py).
+    """
+    if item.tensor.module.endswith(".indexer.wk") and settings.version.since(INDEXER_KEYS_PLAIN_SINCE):
+        return Dense(dtype=settings.dtype)
     if not item.tensor.linear or not isinstance(item.format, Dense) or item.tensor.role is Role.LM_HEAD:
         return item.format
     match settings.flags.quantization:
@@ -275,6 +284,8 @@ def _add(groups: dict[str, GroupBytes], matrix: _Matrix) -> None:
 
 def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int]:
     plan, flags = settings.plan, settings.flags
+    if is_whole(tensor, settings.model_type):
+        return list(tensor.shape)
     return [sum(local_part(part, tensor, kind, plan, flags) for part in axis) for axis in tensor.axes]
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.capability import capability, has_fp8_units
-from vramledger.engines.vllm.kv_specs import runs_mla
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_experts
