@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from vramledger import (
     Checkpoint,
     DeviceError,
     FlagError,
+    InputError,
     Plan,
     SourceError,
     UnknownArchitecture,
@@ -118,3 +121,89 @@ def test_other_refusals_are_of_the_tree(tmp_path: Path) -> None:
     other.write_text(json.dumps(DENSE | {"model_type": "no_such_model", "architectures": ["NoSuchModel"]}))
     with pytest.raises(UnknownArchitecture, match="no_such_model"):
         load_model(other)
+
+
+class NamedBytes:
+    """A path as bytes, which os.fspath allows."""
+
+    def __fspath__(self) -> bytes:
+        return b"config.json"
+
+
+@pytest.mark.parametrize("model", [None, 123, b"x", NamedBytes(), 1.5, ["a"], object()])
+def test_what_is_no_model_is_refused_by_name(model: Any) -> None:
+    for ask in (lambda: plan(model, "H100-80GB"), lambda: load_model(model)):
+        with pytest.raises(InputError, match="model must be") as caught:
+            ask()
+        assert repr(model)[:20] in caught.value.message
+        assert caught.value.facts["argument"] == "model"
+    with pytest.raises(InputError, match="empty"):
+        load_model("")
+
+
+@pytest.mark.parametrize("device", [None, 123, b"H100", 80.5, ["H100"]])
+def test_what_is_no_device_is_refused_by_name(tmp_path: Path, device: Any) -> None:
+    with pytest.raises(DeviceError, match="device must be") as caught:
+        plan(write_config(tmp_path, DENSE), device)
+    assert repr(device) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "says"),
+    [
+        ({"engine": None}, "engine", "None"),
+        ({"engine": 7}, "engine", "7"),
+        ({"tp": True}, "tensor_parallel_size", "True"),
+        ({"pp": 1.0}, "pipeline_parallel_size", "1.0"),
+        ({"dp": "two"}, "data_parallel_size", "'two'"),
+        ({"tp": 2**70}, "tensor_parallel_size", "out of range"),
+        ({"tp": 0}, "tp", "is 0"),
+        ({"ep": "maybe"}, "enable_expert_parallel", "'maybe'"),
+        ({"ep": 2}, "enable_expert_parallel", "2"),
+        ({"concurrency": 0}, "concurrency", "0"),
+        ({"concurrency": None}, "concurrency", "None"),
+        ({"concurrency": True}, "concurrency", "True"),
+        ({"concurrency": "5"}, "concurrency", "'5'"),
+    ],
+)
+def test_wrong_values_are_refused_by_name_and_value(
+    tmp_path: Path, flags: dict[str, Any], name: str, says: str
+) -> None:
+    with pytest.raises(FlagError) as caught:
+        plan(write_config(tmp_path, DENSE), "H100-80GB", **flags)
+    assert name in caught.value.message.replace("-", "_")
+    assert says in caught.value.message
+
+
+def test_none_stands_for_a_flag_not_given(tmp_path: Path) -> None:
+    config = write_config(tmp_path, MIXTURE)
+    unset: dict[str, Any] = {"tp": None, "ep": None, "max_model_len": None}
+    assert plan(config, "H100-80GB", **unset) == plan(config, "H100-80GB")
+    as_text: dict[str, Any] = {"tp": "2", "ep": "false"}
+    assert plan(config, "H100-80GB", **as_text) == plan(config, "H100-80GB", tp=2)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(vramledger.__file__).parent / "py.typed").is_file()
+
+
+def test_a_built_wheel_has_every_file_that_is_no_module(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = Path(__file__).parents[1]
+    code = f"from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    package = root / "src" / "vramledger"
+    wanted = {
+        path.relative_to(package.parent).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert "vramledger/py.typed" in wanted
+    assert wanted <= names
+    assert {name.partition("/")[0] for name in names} == {
+        "vramledger",
+        f"vramledger-{vramledger.__version__}.dist-info",
+    }

@@ -6,6 +6,7 @@ from os import PathLike, fspath
 
 from vramledger.answer import Plan
 from vramledger.engines import find_engine
+from vramledger.errors import DeviceError, FlagError, InputError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.models.checkpoint import Checkpoint
 
@@ -31,25 +32,70 @@ def plan(
     verdict is about `concurrency` requests of the full context at once; with `remedies`, one that does not
     surely hold names changes under which it does, each planned in its turn.
 
-    Raises FlagError, DeviceError, ConfigError, HeaderError, SourceError, UnknownArchitecture or
+    Raises InputError, FlagError, DeviceError, ConfigError, HeaderError, SourceError, UnknownArchitecture or
     UnknownFormat, all of them VramledgerError.
     """
+    if not isinstance(engine, str):
+        raise FlagError(
+            f"engine must be a name such as 'vllm==0.27.1', not {_shown(engine)}",
+            flag="engine",
+            value=_shown(engine),
+        )
+    if type(concurrency) is not int or concurrency < 1:
+        raise FlagError(
+            f"concurrency must be a whole number of at least 1, not {_shown(concurrency)}",
+            flag="concurrency",
+            value=_shown(concurrency),
+        )
     rules, version = find_engine(engine)
-    target = find_device(device) if isinstance(device, str) else device
+    target = _device(device)
     checkpoint = model if isinstance(model, Checkpoint) else load_model(model)
     given = {"tp": tp, "pp": pp, "dp": dp}
-    values = {name: size for name, size in given.items() if size != 1} | ({"ep": True} if ep else {})
+    # Only what was left at its default is no flag; whatever else was given is for the engine to read.
+    values: dict[str, object] = {
+        name: size for name, size in given.items() if type(size) is not int or size != 1
+    }
+    if ep is not False:
+        values["ep"] = ep
     return rules.plan_with(
-        checkpoint, target, version=version, values={**values, **flags}, concurrency=concurrency
+        checkpoint,
+        target,
+        version=version,
+        values={**values, **flags},
+        concurrency=concurrency,
+        remedies=remedies,
     )
 
 
 def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoint:
     """The model at a folder, a file (config.json, an index, *.safetensors, *.gguf) or a hub id.
 
-    Reads headers only, never weights, and none at all without `headers`. Raises SourceError, ConfigError,
+    Reads headers only, never weights, and none at all without `headers`. Raises InputError, SourceError, ConfigError,
     HeaderError, UnknownArchitecture or UnknownFormat.
     """
+    text = fspath(source) if isinstance(source, str | PathLike) else None
+    if not isinstance(text, str):
+        raise InputError(
+            f"model must be a path or a hub id as text, or what load_model gave, not {_shown(source)}",
+            argument="model",
+            value=_shown(source),
+        )
     from vramledger.models.loading import load_checkpoint
 
-    return load_checkpoint(fspath(source), headers=headers)
+    return load_checkpoint(text, headers=headers)
+
+
+def _device(device: object) -> Device:
+    if isinstance(device, Device):
+        return device
+    if isinstance(device, str):
+        return find_device(device)
+    raise DeviceError(
+        f"device must be a name, a size such as 'custom:79.19GiB' or a Device, not {_shown(device)}",
+        device=_shown(device),
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

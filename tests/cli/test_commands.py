@@ -48,7 +48,7 @@ def test_the_catalogue_and_schemas(capsys: pytest.CaptureFixture[str]) -> None:
     code, catalogue = as_json(capsys, "devices")
     assert code == 0
     assert {"H100 SXM 80GB", "L40S"} <= {device["name"] for device in catalogue["devices"]}
-    for name in ("plan", "model", "devices"):
+    for name in ("plan", "model", "devices", "error"):
         assert main(["schema", name]) == 0
         assert json.loads(capsys.readouterr().out) == schema_of(name)
     assert main(["schema"]) == 0
@@ -103,7 +103,9 @@ def test_errors_have_one_line_and_one_object(
     assert says in shown.err
     assert "Traceback" not in shown.err
     assert main(["plan", dense, *arguments, "--json"]) == code
-    error = json.loads(capsys.readouterr().out)["error"]
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema_of("error")).validate(document)
+    error = document["error"]
     assert set(error) == {"code", "message", "facts"}
     assert error["code"] == kind
     assert says in error["message"]
@@ -168,14 +170,42 @@ def test_an_unknown_architecture_is_named_and_its_headers_still_speak(
     assert "novel" in shown.err
     assert "NovelForCausalLM" in shown.err
     assert "4 tensors" in shown.out
+    assert main(["model", str(tmp_path)]) == 3
+    assert capsys.readouterr().out == shown.out
     code, body = as_json(capsys, "model", str(tmp_path))
     assert code == 3
+    jsonschema.Draft202012Validator(schema_of("error")).validate(body)
     headers = body["error"]["facts"]["headers"]
     assert (headers["tensor_count"], headers["total_bytes"]) == (4, 254)
     assert headers["bytes_by_dtype"] == {"BF16": 210, "F32": 44}
     assert sorted(row["count"] for row in headers["patterns"]) == [1, 3]
     assert main(["model", str(tmp_path), "--no-headers"]) == 3
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("wrong", [
+    {"model_type": "novel", "architectures": ["NovelForCausalLM"]}, {"quantization_config": {"quant_method": "magic"}},
+])  # fmt: skip
+@pytest.mark.parametrize("command", [["plan", "--device", "H100-80GB"], ["model"]])
+def test_an_index_still_speaks_where_there_is_no_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any], command: list[str]
+) -> None:
+    config = write_config(tmp_path, DENSE | wrong)
+    names = {f"layers.{i}.mix.weight": "model-1.safetensors" for i in range(7)} | {
+        "scale": "model-1.safetensors"
+    }
+    index = {"metadata": {"total_size": 3 * 2**30}, "weight_map": names}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert main([*command, str(tmp_path)]) == 3
+    shown = capsys.readouterr()
+    assert shown.err.count(str(config)) == 1
+    assert "the index says: 8 tensors, 3.00 GiB, 7 layers" in shown.out
+    code, body = as_json(capsys, *command, str(tmp_path))
+    headers = body["error"]["facts"]["headers"]
+    assert (code, headers["from"], headers["total_bytes"]) == (3, "index", 3 * 2**30)
+    assert headers["patterns"][0] == {
+        "template": "layers.{}.mix.weight", "dtype": None, "shape": None, "count": 7, "bytes": None,
+    }  # fmt: skip
 
 
 def write_gguf(path: Path, architecture: str) -> None:
@@ -196,8 +226,10 @@ def test_a_gguf_file_of_an_unknown_architecture_still_speaks(
     write_gguf(tmp_path / "novel.gguf", "novel")
     assert main(["model", str(tmp_path / "novel.gguf")]) == 3
     shown = capsys.readouterr()
-    assert "novel" in shown.err
+    assert f"{tmp_path}/novel.gguf: the GGUF architecture 'novel'" in shown.err
     assert "1 tensor," in shown.out
+    assert main(["plan", str(tmp_path / "novel.gguf"), "--device", "H100-80GB"]) == 3
+    assert capsys.readouterr().out == shown.out
 
 
 def test_flags_in_the_engines_own_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,3 +280,55 @@ def test_explain_adds_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     config = str(write_config(tmp_path, MIXTURE))
     assert main(["plan", config, "-d", "H200-141GB", "--explain"]) == 0
     assert capsys.readouterr().out.count("source:") > 10
+
+
+@pytest.mark.parametrize("value", [-1, 0, {}, [], True, 1.5, ["bfloat16"], {"": "bfloat16"}])
+@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_element_type_that_is_no_text_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any, key: str, nested: bool
+) -> None:
+    config = with_dtype(nested, key, value)
+    path = write_config(tmp_path, config)
+    assert main(["model", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert f"{'text_config: ' if nested else ''}{key} must be text, not {value!r}" in said
+
+
+@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_element_type_nobody_knows_names_file_key_and_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, nested: bool
+) -> None:
+    path = write_config(tmp_path, with_dtype(nested, key, "x"))
+    code, body = as_json(capsys, "model", str(path))
+    assert code == 3
+    error = body["error"]
+    assert error["message"].startswith(f"{path}: {'text_config: ' if nested else ''}{key} 'x' is not")
+    assert (error["facts"]["key"], error["facts"]["value"]) == (key, "x")
+
+
+def with_dtype(nested: bool, key: str, value: Any) -> dict[str, Any]:
+    """A config with one stated element type: of a text model, or of the one inside a model for images."""
+    text = {name: item for name, item in DENSE.items() if name not in ("torch_dtype", "dtype")}
+    if not nested:
+        return text | {key: value}
+    vision = {"model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096,
+              "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336, "patch_size": 14}  # fmt: skip
+    return {
+        "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"],
+        "text_config": text | {key: value}, "vision_config": vision, "image_token_index": 32000,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["NaN", "[NaN]", "1" * 200, "1e999"])
+def test_a_file_of_something_else_shows_what_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert main(["model", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert text[:50] in said
+    assert "object at" not in said

@@ -56,6 +56,31 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize(
+    "arguments", [("devices",), ("devices", "--json"), ("schema",), ("--help",), ("model", "/none", "--json")]
+)
+def test_output_that_cannot_be_written_is_one_message(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+        assert done.returncode == 74
+        said = done.stderr.decode().splitlines()
+        assert said[-1] == "vramledger: the output cannot be written: No space left on device"
+        assert len(said) == (2 if "/none" in arguments else 1)
+        nowhere = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=full, check=False, timeout=60)
+        assert nowhere.returncode == 74
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a closed descriptor of POSIX")
+def test_a_closed_output_is_one_message() -> None:
+    code = f"import os, sys; os.close(1); os.execv(sys.executable, {[*COMMAND, 'devices']!r})"
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == 74
+    assert done.stderr == b"vramledger: the output cannot be written: it is closed\n"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
 def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     fifo = tmp_path / "config.json"

@@ -590,12 +590,14 @@ def test_headers_without_a_description(tmp_path: Path) -> None:
     source = load_source(str(write_folder(tmp_path, {"model_type": "unheard_of"}, tensors)))
     summary = describe_headers(source)
     assert summary is not None
-    assert summary.total_bytes == total_bytes(tensors) == sum(group.size_bytes for group in summary.groups)
-    assert summary.tensor_count == len(tensors) == sum(group.tensor_count for group in summary.groups)
+    assert (
+        summary.total_bytes == total_bytes(tensors) == sum(item.total_bytes or 0 for item in summary.patterns)
+    )
+    assert summary.tensor_count == len(tensors) == sum(item.count for item in summary.patterns)
     assert summary.bytes_by_dtype == (("BF16", total_bytes(tensors)),)
     assert summary.elements_by_dtype == (("BF16", total_bytes(tensors) // 2),)
     assert summary.num_layers == 3
-    assert summary.groups[0].template == "model.layers.{}.block_sparse_moe.experts.{}.w1"
+    assert summary.patterns[0].template == "model.layers.{}.block_sparse_moe.experts.{}.w1.weight"
     assert describe_headers(load_source(str(tmp_path), headers=False)) is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import msgspec
@@ -12,8 +12,11 @@ import pytest
 
 from five_kinds import FIVE, checkpoint, planned
 from vramledger import devices
+from vramledger.cli.output import OutputError
+from vramledger.errors import VramledgerError
 from vramledger.report.devices_document import DevicesDocument, devices_document
 from vramledger.report.document import PlanDocument, plan_document
+from vramledger.report.error_document import ErrorCode, ErrorDocument, error_document
 from vramledger.report.model_document import ModelDocument, model_document
 from vramledger.report.schema import schema_file, schema_names, schema_of, schema_text, write_schemas
 
@@ -146,3 +149,25 @@ def test_recurrent_layers_keep_a_constant_state() -> None:
     assert document.kv_cache[0].bytes_per_token == 12 * 2 * 2 * 256 * 2
     # 36 states of 32 x 128 x 128 and three steps of 2 x 2048 + 4096 channels, in bf16.
     assert document.state_bytes_per_sequence == 36 * 2 * (32 * 128 * 128 + 3 * 8192)
+
+
+def test_errors_follow_their_schema_whatever_their_facts_are() -> None:
+    facts = {
+        "value": float("nan"), "large": 2**70, "path": Path("x"), "half": "\udcff", "nested": {1: [float("inf"), None]},
+    }  # fmt: skip
+    text = msgspec.json.encode(error_document("config", "no \udcff", facts))
+    found = json.loads(text)
+    jsonschema.Draft202012Validator(schema_of("error")).validate(found)
+    assert found["error"]["facts"] == {
+        "value": "nan", "large": str(2**70), "path": "x", "half": "\\udcff", "nested": {"1": ["inf", None]},
+    }  # fmt: skip
+    assert msgspec.json.decode(text, type=ErrorDocument).error.message == "no \\udcff"
+
+
+def test_every_error_class_has_a_published_code() -> None:
+    def codes(kind: type[VramledgerError]) -> set[str]:
+        return {kind.code}.union(*(codes(below) for below in kind.__subclasses__()))
+
+    published = set(get_args(ErrorCode))
+    assert codes(VramledgerError) - {"error"} <= published
+    assert OutputError.code in published

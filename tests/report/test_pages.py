@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from five_kinds import FIVE, checkpoint, planned
 from vramledger import ByteRange, Owner, Phase, RankLedger, devices
+from vramledger.models.headers import summarise
 from vramledger.models.sources.header_table import HeaderRow, HeaderTable
 from vramledger.report.bar import FILLS, memory_bar, shares
 from vramledger.report.devices_text import devices_lines
 from vramledger.report.headers_report import header_facts, header_lines
 from vramledger.report.model_text import model_lines
-from vramledger.report.plan_text import plan_lines, ranks_text
-from vramledger.report.text import gib, render, safe
+from vramledger.report.plan_text import plan_lines
+from vramledger.report.pool_text import pool_lines
+from vramledger.report.text import gib, ranks_text, render, safe
 
 
 def plan_page(kind: str, *, width: int = 80, explain: bool = False, **flags: Any) -> str:
@@ -23,20 +27,64 @@ def plan_page(kind: str, *, width: int = 80, explain: bool = False, **flags: Any
     return render(lines, colour=False)
 
 
+WIDTHS = (60, 61, 75, 76, 80, 100, 140)
+
+
 @pytest.mark.parametrize("kind", FIVE)
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("explain", [False, True])
-def test_plan_pages_keep_to_their_width(kind: str, width: int, explain: bool) -> None:
+def test_plan_pages_keep_to_their_width_and_break_no_word(kind: str, width: int, explain: bool) -> None:
     page = plan_page(kind, width=width, explain=explain)
-    if width >= 80:
-        assert max(map(len, page.splitlines())) <= width
+    assert longest_of_words(page, width) <= width
     assert page == "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+    assert words_of_labels(page) >= words_of_labels(plan_page(kind, width=300, explain=explain))
+
+
+def longest_of_words(page: str, width: int) -> int:
+    """The longest line; one that a single long word fills counts as wide as the page."""
+    return max(len(line) if len(line.split()) > 2 else min(len(line), width) for line in page.splitlines())
+
+
+def words_of_labels(page: str) -> set[str]:
+    """Words of letters, without the column that only wide pages have."""
+    return {word for word in page.split() if word.strip(".,:()*").isalpha()} - COLUMN_WORDS
+
+
+COLUMN_WORDS = {"lifetime", "worker", "iteration", "request"}
 
 
 @pytest.mark.parametrize("kind", FIVE)
-def test_other_pages_keep_to_80_columns(kind: str) -> None:
-    for lines in (model_lines(checkpoint(kind)), devices_lines(devices())):
-        assert max(len(line) for line in render(lines, colour=False).splitlines()) <= 80
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_stand_under_their_headings(kind: str, width: int) -> None:
+    """Every size of the ledger ends where one of the headings low, expected and high does."""
+    lines = plan_page(kind, width=width).splitlines()
+    for start in (number for number, text in enumerate(lines) if "owner / entry" in text):
+        ends = {lines[start].index(head) + len(head) for head in ("low", "expected", "high")}
+        stop = next(n for n in range(start, len(lines)) if lines[n].startswith("  weights: on disk"))
+        for text in lines[start + 1 : stop]:
+            sizes = list(re.finditer(r"(?<!\S)(<?\d+\.\d\d)(?!\S)", text))
+            assert {match.end() for match in sizes} <= ends
+            assert len(sizes) in (0, 1, 3)
+
+
+@pytest.mark.parametrize("kind", FIVE)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_other_pages_keep_to_their_width(kind: str, width: int) -> None:
+    for lines in (model_lines(checkpoint(kind), width=width), devices_lines(devices(), width=width)):
+        assert max(len(line) for line in render(lines, colour=False).splitlines()) <= width
+
+
+def test_a_kind_with_a_long_name_stands_above_its_figures() -> None:
+    pool = planned("windowed", tp=1).kv_pool
+    assert pool is not None
+    parts = tuple(
+        replace(part, kind="a_kind_of_attention_with_quite_a_long_name") for part in pool.groups[0].parts
+    )
+    long = replace(pool, groups=(replace(pool.groups[0], parts=parts),))
+    page = render(pool_lines(long, width=60), colour=False).splitlines()
+    assert max(map(len, page)) <= 60
+    at = page.index("  a_kind_of_attention_with_quite_a_long_name")
+    assert page[at + 1].split()[0].split("+")[0] == str(parts[0].num_layers)
 
 
 @pytest.mark.parametrize("kind", FIVE)
@@ -140,13 +188,25 @@ def test_headers_alone_still_say_bytes_types_and_patterns() -> None:
         ),
         HeaderRow(template="scale", dtype="F32", shape=(), count=1, layers=(), tensor_bytes=4),
     )
-    facts = header_facts(HeaderTable(rows=rows, files=()))
-    assert (facts.tensor_count, facts.total_bytes) == (4, 214)
-    assert facts.as_facts()["bytes_by_dtype"] == {"BF16": 210, "F32": 4}
-    page = render(header_lines(facts), colour=False)
-    assert "4 tensors" in page
-    assert "a.{}.weight" in page
-    assert max(map(len, page.splitlines())) <= 80
+    summary = summarise(HeaderTable(rows=rows, files=()))
+    assert (summary.tensor_count, summary.total_bytes, summary.num_layers) == (4, 214, 3)
+    assert header_facts(summary)["bytes_by_dtype"] == {"BF16": 210, "F32": 4}
+    for width in WIDTHS:
+        page = render(header_lines(summary, width=width), colour=False)
+        assert "4 tensors" in page
+        assert "a.{}.weight" in page
+        assert max(map(len, page.splitlines())) <= width
+
+
+def test_a_long_name_of_a_header_keeps_its_end() -> None:
+    name = "model.language_model.layers.{}.feed_forward.shared_expert.gate_and_up_projection.weight_scale_inv"
+    row = HeaderRow(
+        template=name, dtype="F8_E4M3", shape=(18432, 7168), count=61, layers=(), tensor_bytes=18432 * 7168
+    )
+    for width in WIDTHS:
+        page = render(header_lines(summarise(HeaderTable(rows=(row,), files=())), width=width), colour=False)
+        assert max(map(len, page.splitlines())) <= width
+        assert "_scale_inv" in page
 
 
 def test_byte_ranges_show_their_ends_only_where_they_differ() -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors_builder import write
 
-from vramledger.errors import ConfigError, HeaderError, SourceError, VramledgerError
+from vramledger.errors import ConfigError, HeaderError, InputError, SourceError, VramledgerError
 from vramledger.evidence import EvidenceKind
 from vramledger.models.sources.load import is_hub_id, load_source
 
@@ -172,8 +172,14 @@ def test_links_as_the_hub_cache_has_them(folder: Path, tmp_path: Path) -> None:
     assert "generation_config.json" not in source.files
 
 
+@pytest.mark.parametrize("text", ["", " ", "\t\n"])
+def test_an_empty_text_is_said_to_be_empty(text: str) -> None:
+    with pytest.raises(InputError, match="MODEL is empty"):
+        load_source(text)
+
+
 @pytest.mark.parametrize("text", [
-    "", " ", "nothing/here/at/all", "./absent", "absent.json", "org/absent.gguf", "/dev/null", "a\0b", "x" * 5000,
+    "nothing/here/at/all", "./absent", "absent.json", "org/absent.gguf", "/dev/null", "a\0b", "x" * 5000,
     "~nobody-of-this-name/x", "org/../name", "-x/y", "\x1b[31m", "\udcff",
 ])  # fmt: skip
 def test_what_is_nothing_says_what_was_tried(text: str) -> None:

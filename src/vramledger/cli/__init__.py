@@ -1,8 +1,8 @@
 """The `vramledger` command.
 
 Exit codes: 0 answered, and a plan holds; 10 a plan does not hold; 11 it cannot be told; 2 something given is
-wrong; 3 an architecture or format without a description here; 4 a file or hub that could not be read; 130
-interrupted; 141 the reader of the output went away.
+wrong; 3 an architecture or format without a description here; 4 a file or hub that could not be read; 74
+the output cannot be written; 130 interrupted; 141 the reader of the output went away.
 """
 
 from __future__ import annotations

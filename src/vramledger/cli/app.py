@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 import vramledger
-from vramledger.cli.output import ReaderGone, write_error
+from vramledger.cli.output import OutputError, ReaderGone, abandon_output, write_error, write_message
 from vramledger.errors import VramledgerError
 
 INTERRUPTED = 130
@@ -36,6 +35,7 @@ Examples:
 Exit codes:
   0 answered, and a plan holds    10 a plan does not hold    11 it cannot be told
   2 wrong input    3 unknown architecture or format    4 unreadable source
+  74 the output cannot be written
 """
 
 
@@ -84,9 +84,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ReaderGone:
-        # What is still buffered would fail once more when the interpreter closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_output()
         return PIPE_CLOSED
+    except OutputError as problem:
+        abandon_output()
+        write_message(problem.message)
+        return problem.exit_code
 
 
 def _run(args: list[str], *, as_json: bool) -> int:
@@ -100,6 +103,11 @@ def _run(args: list[str], *, as_json: bool) -> int:
         else:
             problem.show()
         return problem.exit_code
+    except OutputError:
+        raise
+    except OSError as problem:
+        # Readers turn theirs into SourceError; what is left is a help page that could not be written.
+        raise OutputError(problem.strerror or str(problem)) from None
     except VramledgerError as problem:
         write_error(problem.code, problem.message, problem.facts, as_json=as_json)
         return problem.exit_code

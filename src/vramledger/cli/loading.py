@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramledger.errors import UnknownArchitecture, UnknownFormat, VramledgerError
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
-from vramledger.models.sources.header_table import HeaderTable
-from vramledger.models.sources.load import load_source
+from vramledger.models.sources.load import Source, load_source
+
+if TYPE_CHECKING:
+    from vramledger.models.headers import HeaderSummary
+    from vramledger.models.sources.header_table import HeaderTable
 
 
 def load(text: str, *, headers: bool) -> Checkpoint:
     """The model at a folder, file or hub id.
 
-    UnknownArchitecture and UnknownFormat carry a HeaderFacts as the fact `headers` where there are any.
+    UnknownArchitecture and UnknownFormat carry a HeaderSummary as the fact `headers` where headers or an index were
+    read.
     """
-    table: HeaderTable | None = None
+    source: Source | None = None
     try:
         source = load_source(text, headers=headers)
-        table = source.table
         return checkpoint_from_source(source)
     except (UnknownArchitecture, UnknownFormat) as problem:
-        if table is None and headers and text.endswith(".gguf"):
-            table = _gguf_table(text)
-        if table is not None:
-            from vramledger.report.headers_report import header_facts
-
-            problem.facts["headers"] = header_facts(table)
+        summary = _summary(text, source) if headers else None
+        if summary is not None:
+            problem.facts["headers"] = summary
         raise
+
+
+def _summary(text: str, source: Source | None) -> HeaderSummary | None:
+    from vramledger.models.headers import describe_headers, summarise
+
+    if source is not None:
+        return describe_headers(source)
+    table = _gguf_table(text) if text.endswith(".gguf") else None
+    return None if table is None else summarise(table)
 
 
 def _gguf_table(text: str) -> HeaderTable | None:

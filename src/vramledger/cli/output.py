@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TextIO
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO, cast
 
+from vramledger.errors import VramledgerError
 from vramledger.report.text import NARROWEST, Line, render, safe
 
 if TYPE_CHECKING:
     import msgspec
+
+    from vramledger.report.error_document import ErrorCode
 
 PLAIN_WIDTH = 80
 WIDEST = 120
@@ -20,12 +24,22 @@ class ReaderGone(Exception):
     """Whoever read our output closed it. Not an OSError, for which click has an exit code of its own."""
 
 
+class OutputError(VramledgerError):
+    """What was answered could not be written; the exit code is EX_IOERR of sysexits.h."""
+
+    code = "output"
+    exit_code = 74
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the output cannot be written: {reason}", reason=reason)
+
+
 def page_width() -> int:
     """Columns of the page: the terminal's between 60 and 120, 80 where there is none; COLUMNS decides if set."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdecimal() and int(stated) > 0:
         columns = int(stated)
-    elif sys.stdout.isatty():
+    elif sys.stdout is not None and sys.stdout.isatty():
         columns = os.get_terminal_size(sys.stdout.fileno()).columns
     else:
         return PLAIN_WIDTH
@@ -34,7 +48,12 @@ def page_width() -> int:
 
 def write_page(lines: Iterable[Line]) -> None:
     """Print a page, in colour where a terminal shows it and NO_COLOR is not set."""
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    colour = (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
     _write(render(lines, colour=colour), sys.stdout)
 
 
@@ -52,33 +71,46 @@ def write_document(document: msgspec.Struct) -> None:
 
 
 def write_error(code: str, message: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """One message on stderr; with `as_json` also {"error": {code, message, facts}} on stdout, else what
-    headers still say."""
-    _write(f"vramledger: {safe(' '.join(message.split()))}\n", sys.stderr)
+    """One message on stderr; with `as_json` also the published error on stdout, else what headers still say."""
+    write_message(message)
     headers = facts.get("headers")
     if as_json:
-        import json
+        from vramledger.report.error_document import error_document
 
-        body = {"error": {"code": code, "message": message, "facts": dict(facts)}}
-        _write(json.dumps(body, indent=2, default=_plain) + "\n", sys.stdout)
+        write_document(error_document(cast("ErrorCode", code), message, facts))
     elif headers is not None:
-        from vramledger.report.headers_report import HeaderFacts, header_lines
+        from vramledger.models.headers.summary import HeaderSummary
+        from vramledger.report.headers_report import header_lines
 
-        if isinstance(headers, HeaderFacts):
+        if isinstance(headers, HeaderSummary):
             write_page(header_lines(headers, width=page_width()))
 
 
-def _plain(value: object) -> object:
-    from vramledger.report.headers_report import HeaderFacts
+def write_message(message: str) -> None:
+    """One line on stderr, where that is possible."""
+    with suppress(OutputError, ReaderGone):
+        _write(f"vramledger: {safe(' '.join(message.split()))}\n", sys.stderr)
 
-    return value.as_facts() if isinstance(value, HeaderFacts) else str(value)
+
+def abandon_output() -> None:
+    """Send what is still buffered nowhere; writing it once more would fail when the interpreter closes stdout."""
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _write(text: str, stream: TextIO) -> None:
-    """Characters that the stream's encoding lacks are escaped instead of failing."""
+def _write(text: str, stream: TextIO | None) -> None:
+    """Characters that the stream's encoding lacks are escaped instead of failing.
+
+    Raises ReaderGone for a closed pipe, OutputError for whatever else cannot be written to.
+    """
+    if stream is None:
+        raise OutputError("it is closed")
     encoding = stream.encoding or "utf-8"
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
     except BrokenPipeError:
         raise ReaderGone from None
+    except OSError as problem:
+        raise OutputError(problem.strerror or str(problem)) from None

@@ -30,7 +30,7 @@ Examples:
 
 \b
 Exit codes: 0 holds, 10 does not hold, 11 cannot be told (0 for all three with --exit-zero);
-2 wrong input, 3 unknown architecture or format, 4 unreadable source.
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
 
 

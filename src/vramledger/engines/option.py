@@ -93,7 +93,7 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def parse_count(text: str) -> int:
     """ "32768", "32k" (32000), "32K" (32768), "25.6k", "8G". Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*(-?[0-9]{1,18})(\.[0-9]{1,9})?([kmgtKMGT]?)\s*", text)
+    match = re.fullmatch(r"\s*(-?[0-9]{1,4000})(\.[0-9]{1,9})?([kmgtKMGT]?)\s*", text)
     if match is None:
         raise ValueError("is not a whole number such as 32768, 32k (32000) or 32K (32768)")
     whole: str = match.group(1)
@@ -120,7 +120,7 @@ def _count(option: Option, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_value(option, value, "is not a whole number")
     if abs(value) > 2**62:
-        raise bad_value(option, value, "is beyond any machine")
+        raise bad_value(option, value, f"is out of range, at most {2**62}")
     return value
 
 

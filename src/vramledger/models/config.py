@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramledger.errors import ConfigError
+from vramledger.errors import ConfigError, UnknownFormat
 from vramledger.formats.dtypes import DType, parse_dtype
 
 MAX_DIMENSION = 2**31
@@ -26,6 +26,11 @@ class Config:
         self._data = data
         self._where = where
         self.notes: list[str] = notes if notes is not None else []
+
+    @property
+    def where(self) -> str:
+        """The file, and the place in it, for messages."""
+        return self._where
 
     def __contains__(self, key: str) -> bool:
         return self._data.get(key) is not None
@@ -149,9 +154,22 @@ class Config:
         return self.integer(*(keys or ("num_hidden_layers",)), default=default, minimum=1, maximum=MAX_LAYERS)
 
     def dtype(self, default: DType = DType.F32) -> DType:
-        """The declared element type (`dtype` or `torch_dtype`), or Transformers' default of float32."""
-        name = self.raw("dtype") or self.raw("torch_dtype")
-        return parse_dtype(name) if isinstance(name, str) and name != "auto" else default
+        """The declared element type (`dtype` or `torch_dtype`), or Transformers' default of float32.
+
+        Raises ConfigError for one that is not text, UnknownFormat for a name PyTorch does not have.
+        """
+        for key in ("dtype", "torch_dtype"):
+            name = self.text(key, default="")
+            if name == "auto":
+                return default
+            if name:
+                try:
+                    return parse_dtype(name)
+                except UnknownFormat as problem:
+                    raise UnknownFormat(
+                        f"{self._where}: {key} {problem.message}", file=self._where, key=key, value=name
+                    ) from None
+        return default
 
     def num_labels(self) -> int:
         """Outputs of a classifier: `num_labels`, the labels of `id2label`, or Transformers' default of two."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from vramledger.errors import UnknownFormat
+from vramledger.errors import UnknownArchitecture, UnknownFormat
 from vramledger.evidence import Evidence, calculated, reported
 from vramledger.formats.weights import Dense, format_label
 from vramledger.models.architectures import describe
@@ -30,8 +30,20 @@ def checkpoint_from_source(source: Source) -> Checkpoint:
     is told in `differences`; with an index alone, its names are compared and its total size is taken.
 
     Raises UnknownArchitecture or UnknownFormat for what has no description here, ConfigError for a config
-    that lacks what its class needs.
+    that lacks what its class needs; each names the file.
     """
+    try:
+        return _checkpoint(source)
+    except (UnknownArchitecture, UnknownFormat) as problem:
+        if source.where in problem.message:
+            raise
+        facts = {"file": source.where} | problem.facts
+        raise type(problem)(
+            f"{source.where}: {problem.message.removeprefix('config.json: ')}", **facts
+        ) from None
+
+
+def _checkpoint(source: Source) -> Checkpoint:
     config = source.config_view()
     model = describe(config, source.id)
     said: list[str] = []

@@ -74,7 +74,7 @@ def _formats(checkpoint: Checkpoint, facts: ModelFacts, width: int) -> Iterator[
     )
     rows = [("  part", "format", "elements", "GiB")]
     rows += [(f"  {s.group}", s.format, f"{s.elements:,}", gib(s.stored_bytes)) for s in facts.formats]
-    yield from columns(rows, right=(2, 3), styles=("dim",))
+    yield from columns(rows, right=(2, 3), styles=("dim",), width=width, wrap_column=1)
 
 
 def _cache(checkpoint: Checkpoint, facts: ModelFacts, width: int) -> Iterator[Line]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
+from vramledger.ledger import ByteRange
+
 Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 NARROWEST = 60
+WIDE = 76  # columns from which tables have all of theirs
 # Select Graphic Rendition codes (ECMA-48); a style is a name here, so that a page says what it means.
 _CODES = {
     "": "",
@@ -61,9 +64,19 @@ def _coloured(text: str, style: str) -> str:
 def wrapped(
     text: str, width: int, *, first: str = "", rest: str | None = None, style: str = ""
 ) -> list[Line]:
-    """`text` over lines of at most `width`, the first after `first`, others after `rest` (blanks as wide)."""
+    """`text` over lines of at most `width`, the first after `first`, others after `rest` (blanks as wide).
+
+    No word is broken: one that is longer than the line makes the line longer.
+    """
     indent = " " * len(first) if rest is None else rest
-    parts = wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    parts = wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
     return [line(part, style) for part in parts or [first.rstrip()]]
 
 
@@ -71,22 +84,41 @@ def columns(
     rows: Sequence[Sequence[str]],
     *,
     right: Iterable[int] = (),
-    widths: Sequence[int] = (),
     styles: Sequence[str] = (),
+    width: int = 0,
+    wrap_column: int = 0,
 ) -> list[Line]:
-    """Rows with columns as wide as their widest cell or `widths`, two blanks between; `right` are the numbers
-    of columns set to the right, `styles` one for each row."""
+    """Rows with columns as wide as their widest cell, two blanks between; `right` are the numbers of columns
+    set to the right, `styles` one for each row.
+
+    Where that is wider than `width` (0: no limit), the texts of `wrap_column` go over several lines.
+    """
     if not rows:
         return []
     count = max(len(row) for row in rows)
-    least = [*widths, *([0] * count)]
-    wide = [max(least[i], *(len(row[i]) if i < len(row) else 0 for row in rows)) for i in range(count)]
+    wide = [max(len(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
+    over = sum(wide) + 2 * (count - 1) - width
+    if width and over > 0:
+        words = [word for row in rows for word in row[wrap_column].split()]
+        wide[wrap_column] = max(wide[wrap_column] - over, *map(len, words))
     to_right = frozenset(right)
     out = []
     for number, row in enumerate(rows):
-        cells = [cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]) for i, cell in enumerate(row)]
-        out.append(line("  ".join(cells).rstrip(), styles[number] if number < len(styles) else ""))
+        style = styles[number] if number < len(styles) else ""
+        parts = _parts(row[wrap_column], wide[wrap_column]) if wrap_column < len(row) else [""]
+        for index, part in enumerate(parts):
+            cells = [part if i == wrap_column else "" if index else cell for i, cell in enumerate(row)]
+            set_out = [
+                cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]) for i, cell in enumerate(cells)
+            ]
+            out.append(line("  ".join(set_out).rstrip(), style))
     return out
+
+
+def _parts(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return wrap(cell, width, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def gib(size_bytes: int) -> str:
@@ -100,6 +132,11 @@ def spread(low: int, high: int, shown: str, ends: tuple[str, str]) -> str:
     return shown if low == high else f"{shown} ({ends[0]} to {ends[1]})"
 
 
+def gib_range(size: ByteRange) -> str:
+    """GiB, followed by its ends where they differ."""
+    return spread(size.low, size.high, gib(size.expected), (gib(size.low), gib(size.high)))
+
+
 def billions(count: int) -> str:
     """ "8.03B", "596M"; a parameter count as the field writes it."""
     for scale, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
@@ -111,3 +148,15 @@ def billions(count: int) -> str:
 def runs_text(runs: Iterable[tuple[int, int]]) -> str:
     """ "0-2, 4-6, 9"."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def ranks_text(ranks: tuple[int, ...]) -> str:
+    """ "rank 0", "ranks 0-7", "ranks 0-3, 8-11"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = runs_text((first, last) for first, last in runs)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

@@ -67,7 +67,8 @@ def describe(config: Config, model_id: str) -> Model:
     name = _module_name(model_type if isinstance(model_type, str) else "", classes)
     if name is None:
         raise UnknownArchitecture(
-            f"{model_id}: no description of model_type {model_type!r} ({', '.join(classes) or 'no class named'})",
+            f"{config.where}: no description of model_type {model_type!r} ({', '.join(classes) or 'no class named'})",
+            file=config.where,
             model_type=model_type,
             architectures=classes,
         )

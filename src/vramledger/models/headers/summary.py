@@ -1,87 +1,105 @@
-"""What headers say of a checkpoint without any description of its architecture."""
+"""What headers say of a checkpoint without any description of its architecture; an index's names where there are none."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
-from vramledger.models.headers.parts import split_names
 from vramledger.models.sources.header_table import HeaderTable
+from vramledger.models.sources.index_file import IndexInfo
 from vramledger.models.sources.load import Source
 
 
-class ModuleGroup(Struct, frozen=True, kw_only=True):
-    """Tensors of modules with one name template, all their parts together."""
+class NamePattern(Struct, frozen=True, kw_only=True):
+    """Tensors whose names differ only in their indices, all of one type and shape.
+
+    An index states none: `dtype` is "" and `shape` and `total_bytes` are None there.
+    """
 
     template: str
-    tensor_count: int
-    elements: int
-    size_bytes: int
-    dtypes: tuple[str, ...]
+    count: int
+    layers: tuple[range, ...]
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    total_bytes: int | None = None
 
 
 class HeaderSummary(Struct, frozen=True, kw_only=True):
-    """Exact totals. `elements` counts as the headers do: of packed types, what they are packed into.
+    """Exact totals; of an index (`from_index`), its names and the size it claims, None where it claims none.
 
-    `groups` are the largest modules first; `num_layers` is how many values the first index takes below the
-    name (model.layers) that holds the most bytes, 0 where no name has an index.
+    Elements count as the headers do: of packed types, what they are packed into. `patterns` are the largest first;
+    `num_layers` is how many values the first index takes below the name (model.layers) that holds most, 0 where no
+    name has an index.
     """
 
     tensor_count: int
-    total_bytes: int
-    elements: int
+    total_bytes: int | None
     elements_by_dtype: tuple[tuple[str, int], ...]
     bytes_by_dtype: tuple[tuple[str, int], ...]
-    groups: tuple[ModuleGroup, ...]
+    patterns: tuple[NamePattern, ...]
     num_layers: int
+    from_index: bool = False
 
 
 def describe_headers(source: Source) -> HeaderSummary | None:
-    """The summary of a source's table; None where no headers were read."""
-    return None if source.table is None else summarise(source.table)
+    """The summary of a source's table or index; None where neither was read."""
+    if source.table is not None:
+        return summarise(source.table)
+    return None if source.index is None else _summarise_index(source.index)
 
 
 def summarise(table: HeaderTable) -> HeaderSummary:
     """The summary of a table."""
-    names = split_names(row.template for row in table.rows)
-    counts: dict[str, list[int]] = {}
-    dtypes: dict[str, dict[str, None]] = {}
-    stack_bytes: dict[str, int] = {}
-    for row in table.rows:
-        stem = names[row.template][0]
-        sums = counts.setdefault(stem, [0, 0, 0])
-        sums[0] += row.count
-        sums[1] += row.total_elements
-        sums[2] += row.total_bytes
-        dtypes.setdefault(stem, {})[row.dtype] = None
-    spans: dict[str, set[int]] = {}
-    for row in table.rows:
-        for run in row.layers:
-            spans.setdefault(_stack(row.template), set()).update(run)
-        if row.layers:
-            key = _stack(row.template)
-            stack_bytes[key] = stack_bytes.get(key, 0) + row.total_bytes
-    widest = max(stack_bytes, key=stack_bytes.__getitem__, default=None)
-    groups = [
-        ModuleGroup(
-            template=stem,
-            tensor_count=sums[0],
-            elements=sums[1],
-            size_bytes=sums[2],
-            dtypes=tuple(dtypes[stem]),
+    patterns = [
+        NamePattern(
+            template=row.template,
+            count=row.count,
+            layers=row.layers,
+            dtype=row.dtype,
+            shape=row.shape,
+            total_bytes=row.total_bytes,
         )
-        for stem, sums in counts.items()
+        for row in table.rows
     ]
     return HeaderSummary(
         tensor_count=table.tensor_count,
         total_bytes=table.total_bytes,
-        elements=table.total_elements,
         elements_by_dtype=tuple(table.elements_by_dtype().items()),
         bytes_by_dtype=tuple(table.bytes_by_dtype().items()),
-        groups=tuple(sorted(groups, key=lambda group: (-group.size_bytes, group.template))),
-        num_layers=len(spans[widest]) if widest is not None else 0,
+        patterns=tuple(sorted(patterns, key=_largest_first)),
+        num_layers=_num_layers(patterns),
     )
 
 
-def _stack(template: str) -> str:
-    """What stands before the first index: "model.layers"."""
-    return template.partition(".{}")[0]
+def _summarise_index(index: IndexInfo) -> HeaderSummary:
+    patterns = [NamePattern(template=row.template, count=row.count, layers=row.layers) for row in index.rows]
+    return HeaderSummary(
+        tensor_count=index.tensor_count,
+        total_bytes=index.total_size_bytes,
+        elements_by_dtype=(),
+        bytes_by_dtype=(),
+        patterns=tuple(sorted(patterns, key=_largest_first)),
+        num_layers=_num_layers(patterns),
+        from_index=True,
+    )
+
+
+def _largest_first(pattern: NamePattern) -> tuple[int, str]:
+    return -_weight(pattern), pattern.template
+
+
+def _weight(pattern: NamePattern) -> int:
+    return pattern.count if pattern.total_bytes is None else pattern.total_bytes
+
+
+def _num_layers(patterns: Iterable[NamePattern]) -> int:
+    """Values of the first index below the stem ("model.layers") that holds the most bytes, or names."""
+    spans: dict[str, set[int]] = {}
+    sums: dict[str, int] = {}
+    for pattern in patterns:
+        if pattern.layers:
+            stem = pattern.template.partition(".{}")[0]
+            spans.setdefault(stem, set()).update(*pattern.layers)
+            sums[stem] = sums.get(stem, 0) + _weight(pattern)
+    return len(spans[max(sums, key=sums.__getitem__)]) if sums else 0

@@ -20,9 +20,9 @@ _COMPUTE_NOTE = "a GGUF header states no element type for computation and the KV
 class _Keys:
     """Typed access to one architecture's keys; a missing or wrong one is a ConfigError that names it."""
 
-    def __init__(self, info: GgufInfo) -> None:
+    def __init__(self, info: GgufInfo, where: str) -> None:
         self.info = info
-        self.where = info.files[0].name
+        self.where = where
         self.blocks = self.integer("block_count", most=4096)
 
     def _find(self, key: str) -> tuple[str, Any]:
@@ -295,20 +295,25 @@ _ARCHITECTURES: dict[str, tuple[str, str, Callable[[_Keys], dict[str, Any]]]] = 
 }
 
 
-def config_from_gguf(info: GgufInfo) -> tuple[dict[str, Any], tuple[str, ...]]:
+def config_from_gguf(info: GgufInfo, where: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
     """A config.json-like dictionary, and notes about what the header does not say.
+
+    `where` names the file in messages, by its plain name unless it is given.
 
     Raises UnknownArchitecture naming an architecture that is not described here, ConfigError naming a key
     that is missing or cannot be.
     """
     name = info.architecture
+    where = where or info.files[0].name
     if name not in _ARCHITECTURES:
         problem = (
             f"the GGUF architecture {quote(name)}" if name else "a GGUF file without general.architecture"
         )
         raise UnknownArchitecture(
-            f"{problem} is not described; known: {', '.join(_ARCHITECTURES)}", architecture=name
+            f"{where}: {problem} is not described; known: {', '.join(_ARCHITECTURES)}",
+            file=where,
+            architecture=name,
         )
     model_type, class_name, describe = _ARCHITECTURES[name]
     config: dict[str, Any] = {"architectures": [class_name], "model_type": model_type}
-    return config | describe(_Keys(info)), (_COMPUTE_NOTE,)
+    return config | describe(_Keys(info, where)), (_COMPUTE_NOTE,)

@@ -30,6 +30,9 @@ class _Refused:
     def __init__(self, text: str) -> None:
         self.text = text
 
+    def __repr__(self) -> str:
+        return self.text
+
 
 class _DuplicateKey(Exception):
     def __init__(self, key: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from vramledger.errors import SourceError, VramledgerError
+from vramledger.errors import InputError, SourceError, VramledgerError
 from vramledger.evidence import Evidence, reported
 from vramledger.models.config import Config
 from vramledger.models.sources.bounded_file import quote, shown
@@ -67,15 +67,19 @@ def load_source(
 
     An existing path wins over a hub id of the same name. Without `headers` no safetensors header is read.
     `endpoint` and `cache_dir` override the hub library's own. Raises SourceError where nothing can be read,
-    ConfigError or HeaderError for a file that is wrong, UnknownArchitecture for a GGUF file of an
+    InputError for an empty text, ConfigError or HeaderError for a file that is wrong, UnknownArchitecture for a GGUF file of an
     architecture that has no config here.
     """
+    if not text.strip():
+        raise InputError(
+            "MODEL is empty; give a folder, a file or a hub id such as org/name", argument="model", value=text
+        )
     try:
         path = Path(text).expanduser()
         is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError):
         is_folder = is_there = False
-    if is_folder and text.strip():
+    if is_folder:
         return _from_listing(folder_listing(path), headers=headers)
     if is_there:
         return _from_file(path, headers=headers)
@@ -271,7 +275,7 @@ def _from_gguf(path: Path) -> Source:
     from vramledger.models.sources.gguf_config import config_from_gguf
 
     info = read_gguf(path)
-    config, notes = config_from_gguf(info)
+    config, notes = config_from_gguf(info, shown(path))
     return Source(
         id=shown(path.stem),
         where=shown(path),
