@@ -188,7 +188,8 @@ def _refusal(
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings, device))
     need = pool.bytes_per_block * blocks_per_request(layout, settings.context_len, settings)
-    left = usable_bytes(values["kv_cache_memory_bytes"], pool.bytes_per_block, settings)
+    held = values.get("kv_cache_memory_bytes", pool.num_blocks.expected * pool.bytes_per_block)
+    left = usable_bytes(held, pool.bytes_per_block, settings)
     return [
         holds,
         Field(name="needed GiB", ours=_gib(need), theirs=needed.group(2)),

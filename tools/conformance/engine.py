@@ -43,10 +43,9 @@ def make(venv: Path, version: str, uv: str) -> None:
         ],
         check=True,
     )
+    alone = (HERE / "without-dependencies.txt").read_text(encoding="utf-8").split()
     subprocess.run(
-        [uv, "pip", "install", "--quiet", "--python", str(python_of(venv)), "--no-deps"]
-        + (HERE / "without-dependencies.txt").read_text(encoding="utf-8").split(),
-        check=True,
+        [uv, "pip", "install", "--quiet", "--python", str(python_of(venv)), "--no-deps", *alone], check=True
     )
     (packages,) = venv.glob("lib/python3.*/site-packages")
     named = packages / f"vllm-{version}+cpu.dist-info"

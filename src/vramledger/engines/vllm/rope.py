@@ -20,10 +20,18 @@ VIDEO_POSITIONS = 4
 # Qwen3-VL's layers and those built on them: positions stay within the tokens (models/qwen3_vl.py).
 PLAIN_POSITIONS = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text")
 PLAIN_POSITIONS_SINCE = 32
+# Image encoders that rotate by a table of their own, over half of a head (models/qwen2_vl.py, glm4_1v.py).
+TOWER_TABLES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v")
+TOWER_TABLES_SINCE = 12
+TOWER_POSITIONS = 8192
+# The index keys turn the other way round than the latents (models/deepseek_v2.py).
+INDEXER_TABLES = ("deepseek_v32",)
+INDEXER_TABLES_SINCE = 12
 # Models without an implementation of their own, by the release that has none any more. They compute angles
 # anew in each step and keep no table.
 THROUGH_TRANSFORMERS = {
     "SmolLM3ForCausalLM": 10,
+    "Dots1ForCausalLM": 23,
     "GPTBigCodeForCausalLM": 25,
     "Starcoder2ForCausalLM": 25,
     "OlmoForCausalLM": 26,
@@ -32,6 +40,7 @@ THROUGH_TRANSFORMERS = {
     "HunYuanDenseV1ForCausalLM": 29,
     "HunYuanMoEV1ForCausalLM": 29,
     "ArceeForCausalLM": 32,
+    "GlmForCausalLM": 32,
     "GPTNeoXForCausalLM": 32,
     "PhiForCausalLM": 32,
     "SeedOssForCausalLM": 32,
@@ -65,7 +74,8 @@ class RopeTables(Struct, frozen=True, kw_only=True):
 
 
 def rope_tables(model: Model, settings: Settings) -> RopeTables:
-    """One table for each entry of `model.rope`; gpt-oss and DeepSeek-V4 ask for fp32 ones."""
+    """One table for each entry of `model.rope`, an indexer's and image encoders' beside them; gpt-oss and
+    DeepSeek-V4 ask for fp32 ones."""
     gone = THROUGH_TRANSFORMERS.get(model.architecture)
     if gone is not None and settings.version.since(gone):
         return RopeTables(bytes=0, formula="")
@@ -73,6 +83,11 @@ def rope_tables(model: Model, settings: Settings) -> RopeTables:
     factor = 1 if plain else VIDEO_POSITIONS
     element = (DType.F32 if model.model_type in FP32_TABLES else settings.dtype).bits // 8
     shapes = [(table_positions(rope, video_positions=factor), rope.rotary_dim) for rope in model.rope]
+    if model.model_type in INDEXER_TABLES and settings.version.since(INDEXER_TABLES_SINCE):
+        shapes += shapes
+    towers = model.model_type in TOWER_TABLES and not settings.flags.language_model_only
+    if towers and settings.version.since(TOWER_TABLES_SINCE):
+        shapes += [(TOWER_POSITIONS, tower.hidden_size // tower.num_heads // 2) for tower in model.towers]
     return RopeTables(
         bytes=sum(positions * width * element for positions, width in shapes),
         formula=" + ".join(f"[{positions} x {width}] x {element} B" for positions, width in shapes),

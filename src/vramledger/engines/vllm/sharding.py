@@ -137,6 +137,25 @@ def padded_vocab(rows: int) -> int:
     return round_up(rows, VOCAB_PADDING)
 
 
+# Encoders that run through Transformers' own classes, and projectors made of replicated linears
+# (models/gemma4_mm.py, gemma3n_mm.py, qwen2_audio.py, internvl.py, lfm2_vl.py).
+WHOLE_TOWERS = frozenset({"gemma4", "gemma3n", "qwen2_audio"})
+WHOLE_PROJECTORS = frozenset({"internvl", "lfm2_vl"})
+
+
+def is_whole(tensor: Tensor, model_type: str) -> bool:
+    """Whether every rank holds all of a tensor that the plan could divide: what the engine does not build of
+    parallel layers. InternVL's encoder divides its MLPs only (models/interns1_vit.py), Whisper's decoder looks
+    tokens up in a plain, unpadded table (models/whisper.py)."""
+    if tensor.component in TOWERS and model_type in WHOLE_TOWERS:
+        return True
+    if tensor.component is Component.PROJECTOR and model_type in WHOLE_PROJECTORS:
+        return True
+    if tensor.component is Component.VISION and model_type == "internvl":
+        return tensor.role in (Role.Q, Role.K, Role.V, Role.O)
+    return model_type == "whisper" and tensor.role is Role.EMBEDDING
+
+
 def local_part(part: Part, tensor: Tensor, kind: RankKind, plan: ParallelPlan, flags: VllmFlags) -> int:
     """Positions of one axis part that a rank holds.
 
