@@ -1,17 +1,20 @@
 # Everything runs from a bare Python 3.11 or later: `make demo` and `make test` build .venv from the locked,
-# hashed requirements first. PYTHON names the interpreter to build it with.
+# hashed requirements first. PYTHON names the interpreter to build it with, as in `make demo PYTHON=python3.12`.
 
 PYTHON ?= python3
 UV ?= uv
 DATA ?= data
 EXAMPLES ?= 2000
+VLLM ?= 0.32.0
+VLLM_VENV ?= .vllm
+DEVICE ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types accuracy bench fuzz lock clean
+.PHONY: demo test lint types accuracy conformance docs bench fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -33,6 +36,17 @@ types: $(VENV)/.dev
 accuracy: $(VENV)/.run
 	$(BIN)/python -m tools.accuracy --data "$(DATA)" --json build/accuracy.json --table docs/accuracy.md
 
+# What the README shows, made anew: after any change of a number.
+docs: accuracy
+	$(BIN)/python -m tools.readme
+	$(BIN)/python -m vramledger.report.schema schema
+
+# Plans against the classes of a vLLM installation: make conformance VLLM=0.32.0 VLLM_VENV=.vllm (needs uv and
+# 2 GB). DEVICE=H100 asks its CUDA platform instead of the CPU's; no GPU is needed for either.
+conformance: $(VENV)/.run
+	$(BIN)/python -m tools.conformance --venv "$(VLLM_VENV)" $(if $(wildcard $(VLLM_VENV)),,--make "$(VLLM)" --uv "$(UV)") \
+		$(if $(DEVICE),--device $(DEVICE)) --table build/conformance$(if $(DEVICE),-$(DEVICE)).md
+
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench
 
@@ -53,6 +67,9 @@ clean:
 	find src tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "vramledger needs Python 3.11 or newer; '$(PYTHON)' is `$(PYTHON) -V 2>&1`." \
+			"Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python

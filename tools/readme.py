@@ -1,8 +1,8 @@
-"""Fill the README with true output: commands, and the summary of the accuracy page.
+"""Fill the README with true output: commands, the summary of the accuracy page, and figures that are counted.
 
     python -m tools.readme [--check]
 
-A block is fenced between `<!-- $ COMMAND -->` (or `<!-- accuracy -->`) and `<!-- end -->`; the command is one of
+A block is fenced between `<!-- $ COMMAND -->` (or one of the names in `_MADE`) and `<!-- end -->`; the command is one of
 ours and runs in the repository. `--check` writes nothing and exits 1 where a block is out of date.
 """
 
@@ -15,11 +15,14 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-_BLOCK = re.compile(r"(<!-- (\$ [^\n]+|accuracy) -->\n).*?(<!-- end -->)", re.DOTALL)
+DATA = ROOT / "data"
+WIDTH = 110
+_BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def output_of(command: str) -> str:
@@ -32,11 +35,17 @@ def output_of(command: str) -> str:
     out = io.StringIO()
     here = Path.cwd()
     os.chdir(ROOT)
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
     try:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             main(words[1:])
     finally:
         os.chdir(here)
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
     return out.getvalue().rstrip("\n")
 
 
@@ -46,13 +55,66 @@ def accuracy_table() -> str:
     return "\n".join(line for line in text.partition("## Worst")[0].splitlines() if line.startswith("|"))
 
 
+def measured() -> str:
+    """How much the accuracy table rests on: versions and devices are those that a log names exactly."""
+    from tools.accuracy.cases import read_cases
+
+    from vramledger.engines.vllm.version import VllmVersion, parse_version
+    from vramledger.errors import VramledgerError
+    from vramledger.hardware.catalogue import find_device
+
+    rows = read_cases(DATA, "vllm")
+    versions: list[VllmVersion] = []
+    devices = set()
+    for row in rows:
+        with contextlib.suppress(VramledgerError):
+            versions.append(parse_version(row.get("engine_version") or ""))
+        with contextlib.suppress(VramledgerError):
+            devices.add(find_device(row["gpu"]["name"]).name)
+    first, last = min(versions), max(versions)
+    return _paragraph(
+        f"Against what vLLM printed at start-up on real machines: {len(rows)} public logs, versions "
+        f"{first.major}.{first.minor} to {last.major}.{last.minor}, {len(devices)} kinds of device."
+    )
+
+
+def parameters() -> str:
+    """How many parameter totals are right."""
+    from tools.accuracy.cases import ModelSet
+    from tools.accuracy.parameters import parameter_rows, sentence
+
+    return _paragraph(sentence(parameter_rows(ModelSet(DATA))))
+
+
+def model_types() -> str:
+    """How many kinds of config have a description."""
+    from vramledger.models import architectures
+
+    modules = {path.stem for path in Path(architectures.__file__).parent.glob("*.py")} - {"__init__"}
+    return _paragraph(f"{len(modules | set(architectures.ALIASES))} model types have a description.")
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+_MADE = {
+    "accuracy": accuracy_table,
+    "measured": measured,
+    "parameters": parameters,
+    "types": model_types,
+}
+
+
 def filled(text: str) -> str:
     """`text` with every block made anew."""
 
     def block(match: re.Match[str]) -> str:
         what = match.group(2)
-        if what == "accuracy":
-            body = f"\n{accuracy_table()}\n\n"
+        if what in _MADE:
+            body = f"\n{_MADE[what]()}\n\n"
+        elif not what.startswith("$ "):
+            raise SystemExit(f"README.md: nothing makes the block {what!r}")
         else:
             command = what.removeprefix("$ ")
             body = f"```\n$ {command}\n{output_of(command)}\n```\n"

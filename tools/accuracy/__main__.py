@@ -3,7 +3,7 @@
     python -m tools.accuracy [--data DIR] [--json FILE] [--table FILE] [--worst N]
 
 DIR has `groundtruth/reported-startups.jsonl` and `models/` (or `models.json.gz`). Prints, field by field,
-count, median and 95th percentile of the absolute error, bias, the share inside our interval and its
+count, median and 95th percentile of the absolute error, median and mean error, the share inside our interval and its
 half-width, then the worst cases, then what could not be run and why.
 """
 

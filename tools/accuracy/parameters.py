@@ -106,6 +106,20 @@ def markdown(rows: Iterable[ParameterRow]) -> str:
     return "\n".join(["", "## Parameters", "", head + ".", "", *(f"- {line}" for line in lines)]) + "\n"
 
 
+def sentence(rows: Iterable[ParameterRow]) -> str:
+    """The outcome for the README."""
+    compared = [row for row in rows if row.reference is not None]
+    equal = sum(row.difference == 0 for row in compared)
+    explained = sum(bool(row.difference and row.reason) for row in compared)
+    text = (
+        f"Parameter totals from `config.json` alone equal independent counts for {equal} of {len(compared)} published "
+        f"configs"
+    )
+    if explained == len(compared) - equal:
+        return f"{text}; the other {explained} are listed with their reasons in [docs/accuracy.md](docs/accuracy.md)."
+    return f"{text}; {explained} of the others are explained in [docs/accuracy.md](docs/accuracy.md)."
+
+
 def _listed(rows: tuple[ParameterRow, ...]) -> tuple[str, list[str]]:
     compared = [row for row in rows if row.reference is not None]
     equal = sum(row.difference == 0 for row in compared)

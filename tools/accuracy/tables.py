@@ -6,12 +6,22 @@ from collections.abc import Sequence
 
 from tools.accuracy.fields import FIELDS, Comparison, percentile
 
-COLUMNS = ("field", "count", "median abs error %", "p95 abs error %", "bias %", "inside %", "half-width %")
+COLUMNS = (
+    "field",
+    "count",
+    "median abs error %",
+    "p95 abs error %",
+    "median error %",
+    "mean error %",
+    "inside %",
+    "half-width %",
+)
+Cell = str | int | float | None
 
 
-def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | int | float]]:
-    """One row a field; `inside %` and `half-width %` are -1 where the field has no interval."""
-    rows: list[dict[str, str | int | float]] = []
+def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, Cell]]:
+    """One row a field; `inside %` and `half-width %` are None where the field has no interval."""
+    rows: list[dict[str, Cell]] = []
     for field in FIELDS:
         found = [item for item in comparisons if item.field == field]
         if not found:
@@ -24,16 +34,22 @@ def summary_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | int 
                 "count": len(found),
                 "median abs error %": round(percentile(errors, 0.5), 3),
                 "p95 abs error %": round(percentile(errors, 0.95), 3),
-                "bias %": round(sum(item.error_percent for item in found) / len(found), 3),
+                "median error %": round(percentile([item.error_percent for item in found], 0.5), 3),
+                "mean error %": round(sum(item.error_percent for item in found) / len(found), 3),
                 "inside %": round(100 * sum(bool(item.inside) for item in ranged) / len(ranged), 1)
                 if ranged
-                else -1,
+                else None,
                 "half-width %": round(percentile([item.half_width_percent for item in ranged], 0.5), 3)
                 if ranged
-                else -1,
+                else None,
             }
         )
     return rows
+
+
+def _shown(cell: Cell) -> str:
+    """A cell; nothing where there is no figure."""
+    return "" if cell is None else str(cell)
 
 
 def worst_of(comparisons: Sequence[Comparison], field: str, count: int) -> list[Comparison]:
@@ -58,7 +74,8 @@ def text(
     for row in summary_rows(comparisons):
         lines.append(
             "  ".join(
-                f"{row[name]!s:>16}" if index else f"{row[name]!s:40}" for index, name in enumerate(COLUMNS)
+                f"{_shown(row[name]):>16}" if index else f"{row[name]!s:40}"
+                for index, name in enumerate(COLUMNS)
             )
         )
     run = len({item.case for item in comparisons})
@@ -79,13 +96,14 @@ def markdown(
         "`data/groundtruth/reported-startups.jsonl`. Made by `make accuracy`; do not edit.",
         "",
         "An error is 0 where the printed value lies within what its own rounding allows. *inside* is the share of",
-        "printed values in our low..high interval, *half-width* that interval's median half-width.",
+        "printed values in our low..high interval, *half-width* that interval's median half-width. *median error* and",
+        "*mean error* keep their sign; one printed value near zero weighs as much in a mean as all others together.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + " --- |" * len(COLUMNS),
     ]
     for row in summary_rows(comparisons):
-        out.append("| " + " | ".join("" if row[name] == -1 else str(row[name]) for name in COLUMNS) + " |")
+        out.append("| " + " | ".join(_shown(row[name]) for name in COLUMNS) + " |")
     out += [
         "",
         "## Worst cases",

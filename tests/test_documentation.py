@@ -1,0 +1,46 @@
+"""What the documentation shows is what the tools make of the present code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools import readme
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_readme_is_up_to_date() -> None:
+    text = readme.README.read_text(encoding="utf-8")
+    assert readme.filled(text) == text, "run `make docs`"
+
+
+def test_a_block_that_nothing_makes_is_refused() -> None:
+    with pytest.raises(SystemExit, match="'guesses'"):
+        readme.filled("<!-- guesses -->\n<!-- end -->")
+
+
+def test_the_accuracy_page_is_that_of_a_fresh_run(tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    command = [sys.executable, "-m", "tools.accuracy", "--data", str(ROOT / "data"), "--table", str(page)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    committed = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == committed, "run `make docs`"
+    assert "  -1  " not in done.stdout
+
+
+def test_the_makefile_refuses_an_old_python(tmp_path: Path) -> None:
+    old = tmp_path / "python3.10"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.10.12\nexit 1\n')
+    old.chmod(0o755)
+    (tmp_path / "requirements").mkdir()
+    for name in ("Makefile", "pyproject.toml", "requirements/run.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    command = ["make", "--no-print-directory", "demo", f"PYTHON={old}"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "Python 3.10.12" in done.stderr
+    assert not (tmp_path / ".venv").exists()
