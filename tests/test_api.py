@@ -146,6 +146,8 @@ def test_what_is_no_device_is_refused_by_name(tmp_path: Path, device: Any) -> No
     with pytest.raises(DeviceError, match="device must be") as caught:
         plan(write_config(tmp_path, DENSE), device)
     assert repr(device) in caught.value.message
+    with pytest.raises(DeviceError, match="device must be"):
+        find_device(device)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,10 @@ def test_what_is_no_device_is_refused_by_name(tmp_path: Path, device: Any) -> No
         ({"dp": "two"}, "data_parallel_size", "'two'"),
         ({"tp": 2**70}, "tensor_parallel_size", "out of range"),
         ({"tp": 0}, "tp", "is 0"),
+        ({"tp": 10**5000}, "tensor_parallel_size", "out of range"),
+        ({"gpu_memory_utilization": 10**400}, "gpu_memory_utilization", "out of range"),
+        ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization", "nan"),
+        ({"speculative_config": {1: 2}}, "speculative_config", "{1: 2}"),
         ({"ep": "maybe"}, "enable_expert_parallel", "'maybe'"),
         ({"ep": 2}, "enable_expert_parallel", "2"),
         ({"concurrency": 0}, "concurrency", "0"),

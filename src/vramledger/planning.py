@@ -6,7 +6,7 @@ from os import PathLike, fspath
 
 from vramledger.answer import Plan
 from vramledger.engines import find_engine
-from vramledger.errors import DeviceError, FlagError, InputError
+from vramledger.errors import FlagError, InputError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.models.checkpoint import Checkpoint
 
@@ -48,7 +48,7 @@ def plan(
             value=_shown(concurrency),
         )
     rules, version = find_engine(engine)
-    target = _device(device)
+    target = device if isinstance(device, Device) else find_device(device)
     checkpoint = model if isinstance(model, Checkpoint) else load_model(model)
     given = {"tp": tp, "pp": pp, "dp": dp}
     # Only what was left at its default is no flag; whatever else was given is for the engine to read.
@@ -83,17 +83,6 @@ def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoi
     from vramledger.models.loading import load_checkpoint
 
     return load_checkpoint(text, headers=headers)
-
-
-def _device(device: object) -> Device:
-    if isinstance(device, Device):
-        return device
-    if isinstance(device, str):
-        return find_device(device)
-    raise DeviceError(
-        f"device must be a name, a size such as 'custom:79.19GiB' or a Device, not {_shown(device)}",
-        device=_shown(device),
-    )
 
 
 def _shown(value: object) -> str:

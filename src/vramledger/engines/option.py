@@ -132,7 +132,10 @@ def _number(option: Option, value: object) -> float:
             raise bad_value(option, value, "is not a number") from None
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         raise bad_value(option, value, "is not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise bad_value(option, value, "is out of range") from None
 
 
 def _switch(option: Option, value: object) -> bool:
@@ -184,14 +187,17 @@ def _json_object(option: Option, value: object) -> Mapping[str, object]:
                 else ""
             )
             raise bad_value(option, value, f"is not JSON{where}") from None
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise bad_value(option, value, "is not a JSON object such as '{\"key\": 1}'")
     return value
 
 
 def bad_value(option: Option, value: object, why: str) -> FlagError:
     """The refusal of one value: flag, value, reason."""
-    shown = repr(value) if isinstance(value, str) else str(value)
+    try:
+        shown = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        shown = value = hex(value)[:80] if isinstance(value, int) else object.__repr__(value)
     if len(shown) > 80:
         shown = shown[:77] + "..."
     return FlagError(

@@ -99,8 +99,13 @@ def find_device(text: str) -> Device:
     "custom:79.19GiB" are a device of exactly that size whose architecture is unknown, "cpu:24GiB" a host
     that an engine's CPU back end runs on. Raises DeviceError for
     an unknown name (with the closest ones), for a name that devices of different memory share ("A100"), and
-    for a size outside 256 MiB to 4 TiB.
+    for a size outside 256 MiB to 4 TiB, and for what is no text.
     """
+    if not isinstance(text, str):
+        shown = repr(text)[:80]
+        raise DeviceError(
+            f"device must be a name or a size such as 'custom:79.19GiB', not {shown}", device=shown
+        )
     wanted = text.strip()
     if len(wanted) > _LONGEST_NAME:
         raise DeviceError(
