@@ -102,9 +102,9 @@ def find_device(text: str) -> Device:
     for a size outside 256 MiB to 4 TiB, and for what is no text.
     """
     if not isinstance(text, str):
-        shown = repr(text)[:80]
         raise DeviceError(
-            f"device must be a name or a size such as 'custom:79.19GiB', not {shown}", device=shown
+            f"device must be a name or a size such as 'custom:79.19GiB', not {repr(text)[:80]}",
+            device=repr(text)[:80],
         )
     wanted = text.strip()
     if len(wanted) > _LONGEST_NAME:
