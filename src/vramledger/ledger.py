@@ -97,6 +97,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     `name` tells entries of one owner apart ("sampler", "rope tables"). `inside_budget` is whether the
     engine charges the bytes against the fraction of the device it was given; what is outside lowers only
     what is physically left. `is_remainder` marks the entry that takes what the other charged ones leave.
+    Raises ValueError for negative bytes.
     """
 
     owner: Owner
@@ -107,6 +108,10 @@ class Entry(Struct, frozen=True, kw_only=True):
     evidence: Evidence
     inside_budget: bool = True
     is_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bytes.low < 0:
+            raise ValueError(f"{self.owner.value} {self.name} would hold {self.bytes.low} bytes")
 
 
 class Peak(Struct, frozen=True, kw_only=True):

@@ -21,9 +21,9 @@ from support import (
     settings,
     weights,
 )
+from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.kv_budget import request_blocks
 from vramledger.engines.vllm.kv_packed import Packing
-from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.kv_specs import KvKind, recurrent_mode
 from vramledger.hardware.catalogue import find_device
 from vramledger.units import GIB

@@ -65,6 +65,10 @@ def expert_padding(kind: WeightFormat, device: Device, settings: Settings) -> Ex
             return _mxfp4_padding(device, settings)
         case GroupInt(group_size=group) if settings.version.since(MARLIN_PADS_EXPERTS_SINCE):
             return ExpertPadding(intermediate=lcm(64, group) if group > 0 else 64)
+        case Fp8(scale=scale, block=(_, group)) if _runs_marlin_fp8(
+            kind, device, settings
+        ) and settings.version.since(MARLIN_PADS_FP8_EXPERTS_SINCE):
+            return ExpertPadding(intermediate=lcm(64, group) if scale is Granularity.BLOCK else 64)
         case Dense() if _trtllm_moe(device, settings):
             return ExpertPadding(intermediate=128)
         case _:
@@ -149,7 +153,9 @@ def matrix_bytes(
         case Dense():
             return Laid(settings.dtype.bytes_for(count), 0)
         case Fp8():
-            return Laid(count, stack * _fp8_scales(kind, rows, columns, device))
+            if _runs_marlin_fp8(kind, device, settings):
+                return _marlin_fp8(kind, total_rows, columns, stack, settings)
+            return Laid(count, stack * _fp8_scales(kind, rows, columns))
         case Int8(scale=scale):
             scales = total_rows if scale is Granularity.CHANNEL else len(rows)
             return Laid(count, stack * FP32 * scales)
@@ -174,16 +180,50 @@ def matrix_bytes(
             return Laid(stack * total_rows * ceil_div(columns, block.block_elements) * block.block_bytes, 0)
 
 
-def _fp8_scales(kind: Fp8, rows: tuple[int, ...], columns: int, device: Device) -> int:
-    """Bytes of one fused matrix's scales. GPUs without FP8 units run Marlin with 2-byte scales a channel."""
+def _fp8_scales(kind: Fp8, rows: tuple[int, ...], columns: int) -> int:
+    """Bytes of one fused matrix's scales for kernels that compute in FP8."""
     static = FP32 if kind.static_input else 0
     if kind.scale is Granularity.BLOCK:
         return FP32 * ceil_div(sum(rows), kind.block[0]) * ceil_div(columns, kind.block[1])
-    if not has_fp8_units(device):
-        return 2 * sum(rows)
     if kind.scale is Granularity.CHANNEL:
         return FP32 * sum(rows) + static
     return FP32 * len(rows) + static
+
+
+def _runs_marlin_fp8(kind: Fp8, device: Device, settings: Settings) -> bool:
+    """Whether FP8 weights run in Marlin's weight-only kernels: on GPUs without FP8 units, tiles among them since
+    0.9 (quantization/fp8.py, `use_marlin`)."""
+    return not has_fp8_units(device) and (
+        kind.scale is not Granularity.BLOCK or settings.version.since(MARLIN_TILES_SINCE)
+    )
+
+
+MARLIN_TILES_SINCE = 9
+MARLIN_PADS_FP8_EXPERTS_SINCE = 25
+
+
+def _marlin_fp8(kind: Fp8, rows: int, columns: int, stack: int, settings: Settings) -> Laid:
+    """Scales in the model's type: one a row, or for tiles one for every row and group of columns
+    (quantization/utils/marlin_utils_fp8.py, prepare_fp8_layer_for_marlin and prepare_fp8_moe_layer_for_marlin)."""
+    group = kind.block[1] if kind.scale is Granularity.BLOCK else -1
+    plain = stack * rows * columns
+    scales = stack * settings.dtype.bytes_for(rows * (ceil_div(columns, group) if group > 0 else 1))
+    if stack > 1 or not settings.version.since(MARLIN_PADS_SINCE):
+        return Laid(plain, scales)
+    padded_rows, padded_columns = _marlin_tiles(rows, columns, max(group, 1))
+    padded = padded_rows * padded_columns + settings.dtype.bytes_for(
+        padded_rows * (padded_columns // group if group > 0 else 1)
+    )
+    return Laid(plain, scales, padded - plain - scales)
+
+
+def _marlin_tiles(rows: int, columns: int, group: int) -> tuple[int, int]:
+    """The shape that Marlin's kernels take a matrix in (marlin_utils.py, marlin_padded_nk)."""
+    return min(
+        (round_up(rows, 64), round_up(columns, lcm(128, group))),
+        (round_up(rows, 128), round_up(columns, lcm(64, group))),
+        key=lambda shape: (shape[0] * shape[1], shape[0] + shape[1]),
+    )
 
 
 def _group_int(kind: GroupInt, rows: int, columns: int, stack: int, settings: Settings) -> Laid:
@@ -198,17 +238,13 @@ def _group_int(kind: GroupInt, rows: int, columns: int, stack: int, settings: Se
         scales += 2 * 4 * columns
     padding = 0
     if stack == 1:
-        padded_rows, padded_columns = min(
-            (round_up(rows, 64), round_up(columns, lcm(128, group))),
-            (round_up(rows, 128), round_up(columns, lcm(64, group))),
-            key=lambda shape: shape[0] * shape[1],
-        )
+        padded_rows, padded_columns = _marlin_tiles(rows, columns, group)
         if settings.version.since(MARLIN_PADS_SINCE):
             padding = (padded_rows * padded_columns - rows * columns) * kind.bits // 8
     return Laid(elements, stack * scales, padding)
 
 
-MARLIN_PADS_SINCE = 20
+MARLIN_PADS_SINCE = 24
 
 
 def _nvfp4(rows: tuple[int, ...], columns: int, stack: int) -> Laid:

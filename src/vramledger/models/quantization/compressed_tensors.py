@@ -14,6 +14,10 @@ from vramledger.models.quantization.scheme import Rule
 _LINEAR_CLASSES = frozenset({"Linear", "LinearBase", "FusedMoE"})
 
 
+WHOLE_WORD_BITS = (1, 2, 4, 8)
+"""Widths that fill the int32 words of the packed layout; others leave bits of each word unused."""
+
+
 def compressed_rules(config: Config, model: Config, model_dtype: DType, where: str) -> tuple[Rule, ...]:
     """One rule a group, those that name modules before those that name the class Linear.
 
@@ -67,11 +71,11 @@ def group_format(weights: Config, inputs: Config | None, stored_as: str, model_d
     if kind == "float" and bits == 8:
         if strategy == "group" and group_size == 32:
             return Mxfp(bits=8, packing=Packing.COMPRESSED_TENSORS)
-        rows, columns = (*weights.integers("block_structure"), 128, 128)[:2]
+        rows, columns = (*weights.integers("block_structure", minimum=1), 128, 128)[:2]
         return Fp8(
             scale=_granularity(strategy), block=(rows, columns), scale_dtype=model_dtype, static_input=static
         )
-    if kind == "int" and (stored_as == "pack-quantized" or bits < 8):
+    if kind == "int" and bits in WHOLE_WORD_BITS and (stored_as == "pack-quantized" or bits < 8):
         return GroupInt(
             bits=bits,
             group_size=group_size if strategy == "group" else -1,

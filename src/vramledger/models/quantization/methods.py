@@ -15,6 +15,28 @@ from vramledger.models.quantization.scheme import Rule, Scope
 
 Rules = tuple[tuple[Rule, ...], Names]
 
+PACKED_BITS = (2, 3, 4, 8)
+"""Widths that GPTQ's layout packs (vLLM, quantization/gptq.py)."""
+
+
+def _bits(config: Config, *keys: str, allowed: tuple[int, ...], default: int | None = None) -> int:
+    """A width in bits. Raises ConfigError for one that no kernel has."""
+    key = next((key for key in keys if key in config), keys[0])
+    found = config.integer(*keys, minimum=1, maximum=64) if default is None or key in config else default
+    if found not in allowed:
+        raise config.fail(key, f"is {found}, not one of {', '.join(map(str, allowed))}")
+    return found
+
+
+def _group_size(config: Config, *keys: str, default: int = 128) -> int:
+    """Inputs that share a scale, -1 for all of a row. Raises ConfigError for 0."""
+    found = config.integer(*keys, default=default, minimum=-1)
+    if found == 0:
+        raise config.fail(
+            next((key for key in keys if key in config), keys[0]), "is 0; it must be -1 or at least 1"
+        )
+    return found
+
 
 def fp8(config: Config, model: Config, model_dtype: DType, where: str) -> Rules:
     """`quant_method: fp8`: DeepSeek's 128 x 128 tiles, or one scale a tensor (AutoFP8, Mistral).
@@ -82,8 +104,8 @@ def gptq(config: Config, _model: Config, model_dtype: DType, where: str) -> Rule
     AutoGPTQ's own configs (they have `model_file_base_name`) come from versions that store a zero bias.
     """
     base = GroupInt(
-        bits=config.integer("bits", minimum=2, maximum=8),
-        group_size=config.integer("group_size", default=128, minimum=-1),
+        bits=_bits(config, "bits", allowed=PACKED_BITS),
+        group_size=_group_size(config, "group_size"),
         packing=Packing.GPTQ,
         act_order=config.flag("desc_act", default=False),
         scale_dtype=_sixteen_bit(model_dtype),
@@ -102,8 +124,8 @@ def gptq(config: Config, _model: Config, model_dtype: DType, where: str) -> Rule
         if override is None:
             continue
         kind = GroupInt(
-            bits=override.integer("bits", default=base.bits, minimum=2, maximum=8),
-            group_size=override.integer("group_size", default=base.group_size, minimum=-1),
+            bits=_bits(override, "bits", allowed=PACKED_BITS, default=base.bits),
+            group_size=_group_size(override, "group_size", default=base.group_size),
             packing=Packing.GPTQ,
             scale_dtype=base.scale_dtype,
             bias=base.bias,
@@ -132,8 +154,8 @@ def awq(config: Config, _model: Config, model_dtype: DType, where: str) -> Rules
             f"{where}: AWQ version {version!r} is not one this project can size", version=version
         )
     kind = GroupInt(
-        bits=config.integer("bits", "w_bit", default=4, minimum=4, maximum=8),
-        group_size=config.integer("group_size", "q_group_size", default=128, minimum=-1),
+        bits=_bits(config, "bits", "w_bit", allowed=(4, 8), default=4),
+        group_size=_group_size(config, "group_size", "q_group_size"),
         packing=Packing.AWQ,
         scale_dtype=_sixteen_bit(model_dtype),
     )
@@ -169,8 +191,8 @@ def auto_round(config: Config, _model: Config, model_dtype: DType, where: str) -
         raise UnknownFormat(
             f"{where}: AutoRound packing {packing!r} is not one this project can size", packing=packing
         )
-    bits = config.integer("bits", minimum=2, maximum=16)
-    group = config.integer("group_size", default=128, minimum=-1)
+    bits = _bits(config, "bits", allowed=(*PACKED_BITS, 16))
+    group = _group_size(config, "group_size")
 
     def group_int(bits: int, group_size: int) -> GroupInt:
         return GroupInt(
@@ -186,8 +208,8 @@ def auto_round(config: Config, _model: Config, model_dtype: DType, where: str) -
     by_width: dict[tuple[int, int], list[str]] = {}
     for name, entry in extra.items() if isinstance(extra, Mapping) else ():
         override = Config(entry if isinstance(entry, Mapping) else {}, f"{where}: extra_config")
-        width = override.integer("bits", default=bits, minimum=2, maximum=32)
-        size = override.integer("group_size", default=group, minimum=-1)
+        width = _bits(override, "bits", allowed=(*PACKED_BITS, 16, 32), default=bits)
+        size = _group_size(override, "group_size", default=group)
         if width >= 16:
             ignored.append(name)
         else:

@@ -78,9 +78,10 @@ def mixed_rules(config: Config, model_dtype: DType, where: str) -> tuple[Rule, .
     by_algorithm: dict[tuple[str, int | None], list[str]] = {}
     for name, entry in layers.items():
         algorithm = entry.get("quant_algo") if isinstance(entry, Mapping) else None
-        group = entry.get("group_size") if isinstance(entry, Mapping) else None
-        if not isinstance(algorithm, str) or not (group is None or isinstance(group, int)):
+        if not isinstance(algorithm, str):
             raise ConfigError(f"{where}: quantized_layers {name!r} has no quant_algo", file=where, key=name)
+        own = Config(entry, f"{where}: quantized_layers {name!r}")
+        group = own.optional_int("group_size", minimum=1)
         by_algorithm.setdefault((algorithm, group), []).append(name)
     out: list[Rule] = []
     for (algorithm, group), names in by_algorithm.items():
