@@ -49,7 +49,7 @@ def lora_bytes(model: Model, kind: RankKind, settings: Settings) -> LoraBytes:
     shard = plan.tp if flags.fully_sharded_loras else 1
     linears = experts = vocabulary = 0
     for tensor in _adaptable(model.tensors):
-        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings)
+        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings, model_type=model.model_type)
         if not repeat:
             continue
         if tensor.role in EXPERTS:

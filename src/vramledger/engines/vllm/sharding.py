@@ -204,17 +204,40 @@ def _indivisible(tensor: Tensor, size: int, ways: int) -> FlagError:
     )
 
 
-def repetitions(tensor: Tensor, kind: RankKind, plan: ParallelPlan, *, tied: bool) -> int:
+# Models whose classes build both ends, or the embedding alone, on every pipeline stage.
+BOTH_ENDS = frozenset(
+    (
+        "gpt_oss",
+        "jamba",
+        "mixtral",
+        "nemotron_h",
+        "olmoe",
+        "qwen3_moe",
+        "qwen3_next",
+        "qwen3_vl_moe",
+        "stablelm",
+    )
+)
+EMBEDDING_ALONE = frozenset(("qwen3_5", "qwen3_5_moe"))
+
+
+def repetitions(tensor: Tensor, kind: RankKind, plan: ParallelPlan, *, tied: bool, model_type: str) -> int:
     """How many of a tensor's repetitions a rank's stage holds.
 
-    A tied embedding also sits on the last stage, where it is the head.
+    A tied embedding also sits on the last stage, where it is the head; encoders and their projectors sit on
+    every stage.
     """
+    if tensor.component in TOWERS:
+        return tensor.repetitions
     if tensor.component is Component.DRAFT:
         return tensor.repetitions if kind.is_last else 0
     if tensor.layers and tensor.component is Component.DECODER:
         if plan.pp == 1:
             return len(tensor.layers)
         return sum(layer in kind.layers for layer in tensor.layers)
+    ends = (Role.EMBEDDING, Role.LM_HEAD) if model_type in BOTH_ENDS else (Role.EMBEDDING,)
+    if model_type in BOTH_ENDS | EMBEDDING_ALONE and tensor.role in ends:
+        return tensor.repetitions
     if tensor.stage is Stage.EVERY:
         return tensor.repetitions
     if tensor.stage is Stage.LAST:

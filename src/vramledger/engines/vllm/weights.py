@@ -129,7 +129,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
         tensor = item.tensor
         if not _is_loaded(tensor, settings):
             continue
-        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings)
+        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings, model_type=model.model_type)
         if not repeat:
             continue
         stored = _online(item, settings)
