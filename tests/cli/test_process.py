@@ -101,3 +101,15 @@ def test_an_encoding_without_the_character_escapes_it(tmp_path: Path) -> None:
     done = run("model", config, PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert b"\\ud55c" in done.stdout
+
+
+def test_the_list_of_commands_loads_no_more_than_click() -> None:
+    code = (
+        "import sys; from vramledger.cli import main; main(['--help']); "
+        "print(sorted(name for name in sys.modules if name.startswith(('vramledger.models', 'vramledger.engines', "
+        "'vramledger.ledger', 'msgspec', 'json'))), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.strip() == "[]"

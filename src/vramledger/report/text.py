@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
-from vramledger.ledger import ByteRange
+if TYPE_CHECKING:
+    from vramledger.ledger import ByteRange
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
