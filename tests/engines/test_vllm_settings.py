@@ -29,6 +29,10 @@ from vramledger.errors import FlagError, VramledgerError
 from vramledger.hardware.catalogue import find_device
 
 LLAMA = checkpoint(LLAMA_3_1_8B)
+MAMBA_ONLY = {
+    "model_type": "mamba", "hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 50280, "state_size": 16,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
 
 
 # Batch defaults
@@ -322,12 +326,18 @@ def test_a_draft_has_at_least_one_token(tokens: int) -> None:
 @pytest.mark.parametrize(
     ("config", "values", "words"),
     [
-        (LLAMA_3_1_8B, {"tp": 3}, ("--tp 3", "8 KV heads")),
-        (LLAMA_3_1_8B, {"tp": 64}, ("64", "32", "q_proj")),
+        (LLAMA_3_1_8B, {"tp": 3}, ("--tensor-parallel-size 3", "32 attention heads")),
+        (LLAMA_3_1_8B, {"tp": 64}, ("--tensor-parallel-size 64", "32 attention heads")),
+        (
+            LLAMA_3_1_8B | {"num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128},
+            {"tp": 3},
+            ("--tensor-parallel-size 3", "8 KV heads"),
+        ),
         (DEEPSEEK_V3, {"tp": 3}, ("3",)),
-        (NEMOTRON_3_NANO_30B, {"tp": 3}, ("--tp 3", "mamba heads 64")),
-        (LFM2_1_2B, {"tp": 3}, ("--tp 3", "convolution channels 2048")),
-        (QWEN3_5_27B, {"tp": 5}, ("--tp 5",)),
+        (NEMOTRON_3_NANO_30B, {"tp": 3}, ("--tensor-parallel-size 3", "attention heads")),
+        (LFM2_1_2B, {"tp": 3}, ("--tensor-parallel-size 3", "attention heads")),
+        (MAMBA_ONLY, {"tp": 3}, ("--tensor-parallel-size 3", "4096 mamba channels")),
+        (QWEN3_5_27B, {"tp": 5}, ("--tensor-parallel-size 5",)),
         (LLAMA_3_1_8B | {"intermediate_size": 14337}, {"tp": 2}, ("2", "14337", "gate_proj")),
         (QWEN3_30B_A3B, {"tp": 4, "dp": 5}, ("20", "768", "gate_proj")),
         (

@@ -105,13 +105,21 @@ def local_kv_heads(kv_heads: int, tp: int) -> int:
         return kv_heads // tp
     if tp % kv_heads == 0:
         return 1
-    raise FlagError(f"--tp {tp}: {kv_heads} KV heads neither divide by it nor divide it", flag="tp", value=tp)
+    raise FlagError(
+        f"{kv_heads} KV heads of the model neither divide by --tensor-parallel-size {tp} nor divide it",
+        flag="tensor_parallel_size",
+        value=tp,
+    )
 
 
 def divided(count: int, tp: int, what: str) -> int:
     """count / tp, or a FlagError that names `what`."""
     if count % tp:
-        raise FlagError(f"--tp {tp} does not divide {what} {count}", flag="tp", value=tp)
+        raise FlagError(
+            f"{count} {what} of the model do not divide by --tensor-parallel-size {tp}",
+            flag="tensor_parallel_size",
+            value=tp,
+        )
     return count // tp
 
 

@@ -18,7 +18,7 @@ from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.remedies import find_remedies
 from vramledger.engines.vllm.settings import Settings, resolve
-from vramledger.engines.vllm.sharding import rank_kinds
+from vramledger.engines.vllm.sharding import check_heads, rank_kinds
 from vramledger.engines.vllm.speculation import (
     check,
     is_grouping_open,
@@ -88,6 +88,7 @@ def _answer(
     """The plan without remedies."""
     settings = resolve(checkpoint.model, device, version, parallel, flags)
     check(settings, checkpoint.model)
+    check_heads(checkpoint.model, parallel)
     check_names(checkpoint, settings, device)
     kind_of_kv = cache_format(checkpoint, settings, device)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)

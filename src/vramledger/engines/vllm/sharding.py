@@ -14,7 +14,12 @@ from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.kv_specs import extended_groups, local_kv_heads
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
-from vramledger.models.mixers import MixtureOfExperts
+from vramledger.models.mixers import (
+    CompressedAttention,
+    FullAttention,
+    LatentAttention,
+    MixtureOfExperts,
+)
 from vramledger.models.model import Model
 from vramledger.models.tensors import AxisKind, Component, Part, Role, Stage, Tensor
 from vramledger.units import round_up
@@ -131,6 +136,21 @@ def local_experts(num_experts: int, kind: RankKind, plan: ParallelPlan, flags: V
         return num_experts
     physical = num_experts + flags.num_redundant_experts
     return physical // plan.ep + (1 if kind.expert_position < physical % plan.ep else 0)
+
+
+def check_heads(model: Model, plan: ParallelPlan) -> None:
+    """Raises FlagError where tp does not divide the attention heads (config/model.py, verify_with_parallel_config)."""
+    for layer in model.layers:
+        for mixer in layer.token_mixers:
+            if (
+                isinstance(mixer, FullAttention | LatentAttention | CompressedAttention)
+                and mixer.q_heads % plan.tp
+            ):
+                raise FlagError(
+                    f"{mixer.q_heads} attention heads of the model do not divide by --tensor-parallel-size {plan.tp}",
+                    flag="tensor_parallel_size",
+                    value=plan.tp,
+                )
 
 
 def padded_vocab(rows: int) -> int:

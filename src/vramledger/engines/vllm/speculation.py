@@ -34,12 +34,18 @@ AUXILIARY_STATES = {"eagle3": 3}
 POSITIONS_FOLLOW_TARGET = 27  # an EAGLE draft's rope table is raised to the target's max_model_len
 
 
+MTP_APART = ("gemma4", "minimax_m3")
+"""Models whose MTP layers the config does not state: a checkpoint of their own, or no description here."""
+
+
 def check(settings: Settings, target: Model) -> None:
     """Raises FlagError for a draft that this version or plan refuses."""
     speculation = settings.flags.speculative
     if speculation is None:
         return
     version, method, draft = settings.version, speculation.method, speculation.draft
+    if method == "mtp" and not (target.draft_layers or target.model_type.startswith(MTP_APART)):
+        raise _refused(f"asks for mtp, and the config of {target.id} has no layers for it", method)
     if method in ("medusa", "mlp_speculator") and version.since(33):
         raise _refused(f"asks for {method}, which vllm has no more since 0.33", method)
     if settings.v1 and method == "mlp_speculator":
