@@ -47,15 +47,19 @@ def main() -> None:
     )
     seen: dict[str, dict[str, set[int]]] = {}
     removed: dict[str, str] = {}
+    plugins: set[str] = set()
     for index, release in enumerate(releases):
         package = sources / release / "vllm"
         for section, name in _listed(package):
             seen.setdefault(section, {}).setdefault(name, set()).add(index)
-        removed.update(_removed(_parsed(package / "model_executor/models/registry.py")))
+        registry = _parsed(package / "model_executor/models/registry.py")
+        removed.update(_table(registry, "_PREVIOUSLY_SUPPORTED_MODELS"))
+        plugins.update(_table(registry, "_OOT_SUPPORTED_MODELS"))
     packed: dict[str, object] = {"releases": releases}
     for section, names in sorted(seen.items()):
         packed[section] = {name: _runs(indices, releases) for name, indices in sorted(names.items())}
     packed["removed"] = dict(sorted(removed.items()))
+    packed["plugins"] = sorted(plugins)
     TARGET.write_text(json.dumps(packed, indent=0, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{TARGET.name}: {len(releases)} releases, {TARGET.stat().st_size} bytes")
     for section, names in seen.items():
@@ -130,11 +134,13 @@ def _architectures(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield str(key.value), str(module.value)
 
 
-def _removed(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Classes that the registry itself says were served up to some release."""
+def _table(tree: ast.Module, name: str) -> dict[str, str]:
+    """One of the registry's own tables: classes with the release that had them last, or with their plugin."""
     for target, value in _assigned(tree):
-        if target == "_PREVIOUSLY_SUPPORTED_MODELS":
-            yield from ast.literal_eval(value).items()
+        if target == name:
+            found: dict[str, str] = ast.literal_eval(value)
+            return found
+    return {}
 
 
 def _literal(tree: ast.Module, names: tuple[str, ...]) -> list[str]:

@@ -146,6 +146,12 @@ def test_what_no_release_runs_does_not_load(name: str) -> None:
     assert "no release does" in verdict.summary
 
 
+def test_a_class_that_moved_to_a_plugin_cannot_be_told() -> None:
+    verdict = plan(of("facebook__bart-large"), H100).verdict
+    assert verdict.holds is None
+    assert any("plugin" in text for text in verdict.missing)
+
+
 def test_a_class_of_another_name_is_noted_only() -> None:
     own = checkpoint(LLAMA_3_1_8B | {"architectures": ["HouseLlamaForCausalLM"]})
     answer = plan(own, H100)

@@ -28,6 +28,7 @@ _FILE = Path(__file__).with_name("support.json")
 class _Support(Struct, frozen=True):
     releases: tuple[str, ...]
     removed: dict[str, str]
+    plugins: tuple[str, ...]
     architectures: dict[str, str]
     transformers: dict[str, str]
     quantization: dict[str, str]
@@ -49,6 +50,7 @@ def _read_releases() -> tuple[VllmVersion, ...]:
     return tuple(parse_version(release) for release in _support().releases)
 
 
+@cache
 def _runs(section: str, name: str) -> tuple[tuple[VllmVersion, VllmVersion | None], ...]:
     """First and last release of each run; no last one where the newest that was read is in it."""
     spans: dict[str, str] = getattr(_support(), section)
@@ -187,6 +189,8 @@ def _class_problem(model: Model, version: VllmVersion) -> Problem | None:
         "no release does",
     )
     text = f"vllm {version} does not list {name} ({listing})"
+    if name in _support().plugins:
+        return Problem(certain=False, text=f"{text}; it needs a plugin")
     if reason is not None:
         return Problem(certain=True, text=f"{text}, and {reason}")
     return Problem(certain=False, text=f"{text}; whether Transformers' code for it runs instead is not known")
