@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -60,12 +61,14 @@ def even_heads(config: Config, width: int, heads: int) -> Heads:
     return Heads(width=width, heads=heads, kv=heads, head_dim=width // heads)
 
 
+@lru_cache(maxsize=64)  # equal layers share one mixer, which rules then read once
 def full_attention(heads: Heads) -> FullAttention:
     return FullAttention(
         q_heads=heads.heads, kv_heads=heads.kv, head_dim=heads.head_dim, v_head_dim=heads.head_dim
     )
 
 
+@lru_cache(maxsize=64)
 def sliding_attention(heads: Heads, window: int) -> SlidingWindowAttention:
     return SlidingWindowAttention(
         q_heads=heads.heads,

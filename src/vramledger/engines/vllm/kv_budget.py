@@ -6,6 +6,7 @@ check_enough_kv_cache_memory); kv_cache_planning.py in 0.33.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -126,6 +127,10 @@ def usable_bytes(available_bytes: int, bytes_per_block: int, settings: Settings)
     return available_bytes - bytes_per_block * unusable_blocks(settings)
 
 
+# Needs grow nearly evenly with context: this far to either side of a chord's crossing mostly encloses the true one.
+_NEAR_TOKENS = 64
+
+
 def longest_context(
     need_bytes: Callable[[int], int],
     available_bytes: int,
@@ -135,16 +140,21 @@ def longest_context(
 ) -> int:
     """The largest context of at most `limit` whose need fits, 0 where not even one token does."""
     usable = usable_bytes(available_bytes, bytes_per_block, settings)
-    if need_bytes(limit) <= usable:
+    low, high, below, above = 0, limit, 0, need_bytes(limit)
+    if above <= usable:
         return limit
-    low, high = 0, limit - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if need_bytes(middle) <= usable:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    while high - low > _NEAR_TOKENS and usable >= 0:
+        chord = low + (high - low) * (usable - below) // (above - below)
+        for probe in (chord - _NEAR_TOKENS // 2, chord + _NEAR_TOKENS // 2, (low + high) // 2):
+            middle = min(max(probe, low + 1), high - 1)
+            need = need_bytes(middle)
+            if need <= usable:
+                low, below = middle, need
+            else:
+                high, above = middle, need
+            if high - low <= _NEAR_TOKENS:
+                break
+    return low + bisect_right(range(low + 1, high), usable, key=need_bytes)
 
 
 def steady_blocks(group: Group, context_len: int, settings: Settings) -> int:
