@@ -24,6 +24,7 @@ from vramledger.models.mixers import RECURRENT, CompressedAttention, SlidingWind
 from vramledger.models.sources.load import Source
 from vramledger.units import GIB
 
+OWN_FACTS = Path(__file__).resolve().parents[2] / "data/groundtruth/facts.jsonl"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 RUNTIME_QUANTIZATION = ("fp8", "bitsandbytes")
 
@@ -124,11 +125,11 @@ class ModelSet:
 
 
 def read_cases(data: Path, engine: str) -> list[Mapping[str, Any]]:
-    """Every case of one engine, with what `facts.jsonl` beside it adds to its inputs."""
+    """Every case of one engine, with what the project's `facts.jsonl` and one beside the cases add to their inputs."""
     path = data / "groundtruth" / "reported-startups.jsonl"
     rows = _read_lines(path)
-    facts = path.with_name("facts.jsonl")
-    added = {fact["id"]: fact for fact in _read_lines(facts)} if facts.is_file() else {}
+    files = [file for file in (OWN_FACTS, path.with_name("facts.jsonl")) if file.is_file()]
+    added = {fact["id"]: fact for file in files for fact in _read_lines(file)}
     return [_with_facts(row, added.get(row.get("id", ""), {})) for row in rows if row.get("engine") == engine]
 
 
