@@ -37,6 +37,7 @@ from vramledger.units import round_up
 
 B200 = find_device("B200")
 MIB = 2**20
+GPTQ_INT4 = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
 FP8_OF_LLAMA_70B = {
     "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
 }
@@ -292,7 +293,7 @@ def test_awq_keeps_words_scales_and_zero_points() -> None:
 def test_draft_layers_are_loaded_only_when_speculation_asks_for_them() -> None:
     from vramledger.engines.vllm.flags import Speculation
 
-    for config, extra in ((DEEPSEEK_V3, 11.0), (QWEN3_5_27B, 0.7)):
+    for config, extra in ((DEEPSEEK_V3, 10.0), (QWEN3_5_27B, 0.7)):
         subject = checkpoint(config)
         assert any(item.tensor.component is Component.DRAFT for item in subject.stored)
         (without,) = weights(subject)
@@ -301,6 +302,37 @@ def test_draft_layers_are_loaded_only_when_speculation_asks_for_them() -> None:
         assert "draft" not in without.groups
         assert ngram.groups == without.groups
         assert gib(with_draft.groups["draft"].total) > extra
+
+
+def test_a_draft_shares_the_ends_of_its_target_on_one_stage_since_0_12() -> None:
+    from vramledger.engines.vllm.flags import Speculation
+
+    drafts = Speculation(method="mtp", num_speculative_tokens=1)
+    ends = 2 * 129280 * 7168 * 2
+    (before,) = weights(checkpoint(DEEPSEEK_V3), version="0.11.2", speculative=drafts)
+    (since,) = weights(checkpoint(DEEPSEEK_V3), version="0.12.0", speculative=drafts)
+    assert before.groups["draft"].total - since.groups["draft"].total == ends
+    last = weights(checkpoint(DEEPSEEK_V3), version="0.12.0", pp=2, speculative=drafts)[-1]
+    assert last.groups["draft"].total == before.groups["draft"].total
+
+
+def test_experts_that_break_groups_are_kept_unpadded_in_smaller_groups() -> None:
+    """192 of 768 are no whole number of groups of 128: half-byte elements and a scale for every 64, no padding."""
+    config = QWEN3_30B_A3B | {"torch_dtype": "float16", "quantization_config": GPTQ_INT4}
+    (held,) = weights(checkpoint(config), version="0.32.0", tp=4)
+    elements = 48 * 128 * 3 * 192 * 2048
+    assert held.groups["experts"].padding == 0
+    assert held.groups["experts"].elements == elements // 2
+    assert held.groups["experts"].scales == elements // 64 * 2
+
+
+def test_models_that_build_both_ends_on_every_stage() -> None:
+    ends = 151936 * 2048 * 2
+    for part in weights(checkpoint(QWEN3_30B_A3B), pp=2):
+        assert part.groups["embedding"].total == part.groups["lm_head"].total == ends
+    first, last = weights(checkpoint(QWEN3_32B), pp=2)
+    assert "lm_head" not in first.groups
+    assert "embedding" not in last.groups
 
 
 def test_no_tower_is_built_for_a_model_that_only_reads_text() -> None:

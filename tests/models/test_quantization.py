@@ -191,8 +191,8 @@ def test_gptq_dynamic_rules_and_head() -> None:
         {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True,
          "dynamic": {"-:.*shared.*": {}, r"+:.*\.2\..*down.*": {"bits": 8, "group_size": 64}}},
     )  # fmt: skip
-    four = GroupInt(bits=4, group_size=128, packing=Packing.GPTQ, scale_dtype=DType.BF16)
-    eight = GroupInt(bits=8, group_size=64, packing=Packing.GPTQ, scale_dtype=DType.BF16)
+    four = GroupInt(bits=4, group_size=128, packing=Packing.GPTQ, zero_points=False, scale_dtype=DType.BF16)
+    eight = GroupInt(bits=8, group_size=64, packing=Packing.GPTQ, zero_points=False, scale_dtype=DType.BF16)
     assert formats(found, DOWN) == {eight: [2], four: [0, 1, 3]}
     assert only(found, linear("model.layers.{layer}.mlp.shared_expert.up_proj.weight")) == BF16
     assert only(found, LM_HEAD) == four

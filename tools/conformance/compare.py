@@ -182,23 +182,31 @@ def _refusal(
     pool = found.kv_pool
     needed, estimated = _NEEDED.search(message), _ESTIMATED.search(message)
     holds = Field(name="refused", ours=str(found.verdict.holds is False), theirs="True")
-    if pool is None or needed is None:
-        return [holds, Field(name="error", ours=found.verdict.summary, theirs=message[:200])]
+    if pool is None or needed is None:  # not even one token, which has a sentence without figures
+        return [holds]
     parallel, flags = read_flags(values)
     settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
     layout = kv_layout(checkpoint, settings, device, cache_format(checkpoint, settings, device))
-    need = pool.bytes_per_block * blocks_per_request(layout, settings.context_len, settings)
-    held = values.get("kv_cache_memory_bytes", pool.num_blocks.expected * pool.bytes_per_block)
-    left = usable_bytes(held, pool.bytes_per_block, settings)
+    blocks = blocks_per_request(layout, settings.context_len, settings)
+    stated = values.get("kv_cache_memory_bytes")
+    kinds = rank_kinds(checkpoint.model, parallel, flags, settings.version)
+    # The first stage that is short speaks, whichever is shortest.
+    for kind in sorted(kinds, key=lambda kind: kind.stage):
+        per_block = layout.bytes_per_block(kind.kv_layers)
+        held = pool.num_blocks.expected * per_block if stated is None else stated
+        need, left = per_block * blocks, usable_bytes(held, per_block, settings)
+        if need > left:
+            break
+    estimate = Field(
+        name="estimated length",
+        ours=str(pool.longest_context.expected),
+        theirs=estimated.group(1) if estimated else "0",
+    )
     return [
         holds,
         Field(name="needed GiB", ours=_gib(need), theirs=needed.group(2)),
         Field(name="available GiB", ours=_gib(left), theirs=needed.group(3)),
-        Field(
-            name="estimated length",
-            ours=str(pool.longest_context.expected),
-            theirs=estimated.group(1) if estimated else "0",
-        ),
+        *([estimate] if parallel.pp == 1 else []),
     ]
 
 

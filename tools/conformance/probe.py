@@ -50,6 +50,7 @@ kv_utils: Any = import_module("vllm.v1.core.kv_cache_utils")
 platform: Any = import_module("vllm.platforms").current_platform
 
 CASE_LIMIT_S = 60
+SHARED_WITH_DRAFT = ("embed_tokens", "lm_head", "shared_head.head")
 SCALARS = ("_scale", "_zero_point")
 ROPE_TABLES = ("cos_sin_cache", "long_short_cos_sin_cache")
 
@@ -103,10 +104,10 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         for stage in range(pp):
             worker = make_config(folder, case)
             with world(worker, tp, pp, rank=stage * tp):
-                stages.append(build(worker))
+                stages.append(build(worker, case.get("tensors", "meta")))
     result: dict[str, Any] = {
         "settings": settings(core),
-        "weights": [weigh(stage["models"]) for stage in stages],
+        "weights": [weigh(stage["models"], shared=pp == 1) for stage in stages],
     }
     try:
         result |= kv_plan(core, stages, case["kv_memory_bytes"])
@@ -189,13 +190,13 @@ def world(config: Any, tp: int, pp: int, *, rank: int) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def build(config: Any) -> dict[str, Any]:
+def build(config: Any, tensors: str) -> dict[str, Any]:
     """One rank's models, KV specs by layer and the cache layouts its backends can use."""
     initialize = import_module("vllm.model_executor.model_loader.utils").initialize_model
     torch_utils = import_module("vllm.utils.torch_utils")
     models = []
     default_type = torch_utils.set_default_torch_dtype(config.model_config.dtype)
-    with default_type, torch.device("meta"), tensor_context():
+    with default_type, torch.device(tensors), tensor_context():
         models.append(initialize(vllm_config=config))
         draft = config.speculative_config
         if draft is not None and draft.draft_model_config is not None:
@@ -258,9 +259,10 @@ def group(core: Any, item: tuple[Any, int], specs: list[dict[str, Any]]) -> dict
     }
 
 
-def weigh(models: list[Any]) -> dict[str, Any]:
+def weigh(models: list[Any], *, shared: bool) -> dict[str, Any]:
     """Bytes of parameters and buffers of one rank: matrices, rope tables, single numbers; and what modules
-    hold as plain attributes. `counted` are tensors by module path, for a look at what differs."""
+    hold as plain attributes. `tensors` lists them by module path, for a look at what differs. On one stage
+    (`shared`) a draft takes the target's embedding and head once both are loaded."""
     sums = {"parameters": 0, "buffers": 0, "rope": 0, "single": 0, "attributes": 0}
     tensors: dict[str, list[Any]] = {}
     seen: set[int] = set()
@@ -278,8 +280,10 @@ def weigh(models: list[Any]) -> dict[str, Any]:
         if kind != "single":
             tensors[f"{kind}:{name}"] = [list(value.shape), str(value.dtype).removeprefix("torch."), size]
 
-    for model in models:
+    for index, model in enumerate(models):
         for name, value in model.named_parameters():
+            if index and shared and any(part in name for part in SHARED_WITH_DRAFT):
+                continue
             add("parameters", name, value)
         for name, value in model.named_buffers():
             add("buffers", name, value)

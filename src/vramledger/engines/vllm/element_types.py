@@ -14,14 +14,21 @@ FP32_ROUTERS = frozenset({"glm4_moe", "glm4_moe_lite", "hy_v3", "mimo_v2_flash",
 """Models whose gate is an fp32 matrix whatever the checkpoint holds."""
 
 FP32_TIME_STEPS = frozenset({"kimi_linear"})
+"""Models whose time steps and convolutions are fp32."""
+
+
+# DeepSeek-V4's table of experts by token, Gemma 3n's scale of AltUp.
+BY_NAME = {"tid2eid": DType.I32, "correct_output_scale": DType.F32}
 
 
 def held_dtype(tensor: Tensor, settings: Settings) -> DType:
     """Element type on the device of a tensor that is not quantised."""
     if tensor.role is Role.ROUTER and settings.model_type in FP32_ROUTERS:
         return DType.F32
+    if tensor.role is Role.SSM_CONV and settings.model_type in FP32_TIME_STEPS:
+        return DType.F32
     if tensor.role is Role.SSM_PARAM:
         leaf = tensor.name.rpartition(".")[2]
         if leaf == "A_log" or (leaf == "dt_bias" and settings.model_type in FP32_TIME_STEPS):
             return DType.F32
-    return tensor.dtype or settings.dtype
+    return BY_NAME.get(tensor.name.rpartition(".")[2]) or tensor.dtype or settings.dtype

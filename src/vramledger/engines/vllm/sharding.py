@@ -224,7 +224,7 @@ def _indivisible(tensor: Tensor, size: int, ways: int) -> FlagError:
     )
 
 
-# Models whose classes build both ends, or the embedding alone, on every pipeline stage.
+# Models whose classes build both ends, the last norm, or the embedding alone on every pipeline stage.
 BOTH_ENDS = frozenset(
     (
         "gpt_oss",
@@ -238,6 +238,10 @@ BOTH_ENDS = frozenset(
         "stablelm",
     )
 )
+FINAL_NORM = (BOTH_ENDS - {"qwen3_next"}) | {
+    "cohere", "cohere2", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "granitemoe",
+    "granitemoehybrid", "mamba",
+}  # fmt: skip
 EMBEDDING_ALONE = frozenset(("qwen3_5", "qwen3_5_moe"))
 
 
@@ -257,6 +261,8 @@ def repetitions(tensor: Tensor, kind: RankKind, plan: ParallelPlan, *, tied: boo
         return sum(layer in kind.layers for layer in tensor.layers)
     ends = (Role.EMBEDDING, Role.LM_HEAD) if model_type in BOTH_ENDS else (Role.EMBEDDING,)
     if model_type in BOTH_ENDS | EMBEDDING_ALONE and tensor.role in ends:
+        return tensor.repetitions
+    if tensor.role is Role.NORM and tensor.stage is Stage.LAST and model_type in FINAL_NORM:
         return tensor.repetitions
     if tensor.stage is Stage.EVERY:
         return tensor.repetitions

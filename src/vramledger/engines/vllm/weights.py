@@ -221,8 +221,15 @@ def _experts_format(checkpoint: Checkpoint, settings: Settings) -> WeightFormat 
     return None
 
 
+# An MTP block takes the target's embedding and head on a single stage (v1/spec_decode, "Detected MTP model").
+DRAFT_SHARES_ENDS_SINCE = 12
+
+
 def _is_loaded(tensor: Tensor, settings: Settings) -> bool:
     if tensor.component is Component.DRAFT:
+        shared = tensor.role in (Role.EMBEDDING, Role.LM_HEAD) and settings.plan.pp == 1
+        if shared and settings.version.since(DRAFT_SHARES_ENDS_SINCE):
+            return False
         return settings.flags.speculative is not None and settings.flags.speculative.method == "mtp"
     if tensor.linear and not tensor.parameter and settings.version.since(SHARED_KV_DROPPED_SINCE):
         return False

@@ -107,6 +107,7 @@ def gptq(config: Config, _model: Config, model_dtype: DType, where: str) -> Rule
         bits=_bits(config, "bits", allowed=PACKED_BITS),
         group_size=_group_size(config, "group_size"),
         packing=Packing.GPTQ,
+        zero_points=not config.flag("sym", default=True),
         act_order=config.flag("desc_act", default=False),
         scale_dtype=_sixteen_bit(model_dtype),
         bias="model_file_base_name" in config.keys() and "checkpoint_format" not in config,  # noqa: SIM118
@@ -127,6 +128,7 @@ def gptq(config: Config, _model: Config, model_dtype: DType, where: str) -> Rule
             bits=_bits(override, "bits", allowed=PACKED_BITS, default=base.bits),
             group_size=_group_size(override, "group_size", default=base.group_size),
             packing=Packing.GPTQ,
+            zero_points=base.zero_points,
             scale_dtype=base.scale_dtype,
             bias=base.bias,
         )

@@ -1,0 +1,64 @@
+"""Plans against what vLLM's own classes computed, recorded by `python -m tools.conformance --record`.
+
+The files hold the answers of vLLM 0.32.0: from its CPU platform and from its CUDA platform with an H100's
+properties. Each case is planned anew here and compared figure by figure.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.conformance.__main__ import HERE, is_known, judge
+from tools.conformance.cases import cases
+
+RECORDED = Path(__file__).parent / "recorded"
+VERSION = "0.32.0"
+KNOWN = json.loads((HERE / "known-differences.json").read_text(encoding="utf-8"))
+KV_FIGURES = {
+    "num_blocks", "bytes per block", "groups", "tokens", "max concurrency", "max_model_len", "refused",
+    "needed GiB", "available GiB", "estimated length", "max_num_batched_tokens", "max_num_seqs",
+    "enable_prefix_caching",
+}  # fmt: skip
+
+
+@cache
+def answers(device: str) -> dict[str, dict[str, Any]]:
+    path = RECORDED / f"vllm-{VERSION}-{device.lower() or 'cpu'}.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {line["name"]: line for line in lines}
+
+
+CASES = [
+    pytest.param(device, case, id=f"{device or 'cpu'}: {case['name']}")
+    for device in ("", "H100")
+    for case in cases(device)
+    if case["name"] in answers(device)
+]
+
+
+@pytest.mark.parametrize(("device", "case"), CASES)
+def test_the_plan_is_what_the_engine_computed(device: str, case: dict[str, Any]) -> None:
+    fields, refusal = judge(case, answers(device)[case["name"]], VERSION, device)
+    assert not refusal
+    assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
+
+
+def test_no_figure_of_the_cache_is_among_the_known_differences() -> None:
+    assert all(KV_FIGURES.isdisjoint(figures) for figures in KNOWN.values())
+
+
+def test_known_differences_still_differ() -> None:
+    """A rule that was repaired leaves the list."""
+    found = {
+        (case["kind"], field.name.partition(" of stage")[0])
+        for device in ("", "H100")
+        for case in cases(device)
+        if case["kind"] in KNOWN and case["name"] in answers(device)
+        for field in judge(case, answers(device)[case["name"]], VERSION, device)[0]
+        if not field.equal
+    }
+    assert {(kind, name) for kind, figures in KNOWN.items() for name in figures} <= found
