@@ -377,3 +377,12 @@ def test_values_narrower_than_keys_save_bytes_only_since_0_14() -> None:
     heads = 4 * full + 8 * windowed
     assert bytes_per_token(subject, version="0.13.0") == heads * 2 * 192 * 2
     assert bytes_per_token(subject, version="0.14.1") == heads * (192 + 128) * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "block"), [("0.24.0", 64), ("0.25.1", 16), ("0.29.0", 16), ("0.30.0", 64), ("0.32.0", 64)]
+)
+def test_windows_chose_their_own_block_from_0_25_to_0_29(version: str, block: int) -> None:
+    windowed = LLAMA_3_1_8B | {"model_type": "mistral", "sliding_window": 4096, "vocab_size": 32000}
+    assert layout(checkpoint(windowed), version=version, block_size=64).block_size == block
+    assert layout(checkpoint(GEMMA_3_27B), version=version, block_size=64).block_size == 64

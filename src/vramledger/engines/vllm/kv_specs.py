@@ -307,6 +307,8 @@ def _attention_specs(
             return _compressed_specs(mixer, block)
         case FullAttention():
             v_head_dim = mixer.v_head_dim if settings.version.since(14) else mixer.head_dim
+            if isinstance(mixer, SlidingWindowAttention) and _windows_choose(settings):
+                block = SMALLEST_KERNEL_BLOCK
             page = kv_bytes(
                 kv_format,
                 tokens=block,
@@ -327,6 +329,12 @@ def _attention_specs(
     return ()
 
 
+def _windows_choose(settings: Settings) -> bool:
+    """In 0.25 to 0.29 a windowed layer takes the smallest block its kernels know, whatever `--block-size` says;
+    beside other layers it is stretched to their page (layers/attention/attention.py)."""
+    return settings.version.since(25) and not settings.version.since(30)
+
+
 def _index_keys(mixer: IndexedAttention, block: int, settings: Settings) -> KvSpec:
     """Index keys beside keys and values, in the model's type unless asked otherwise: one a token, or one a
     group (models/minimax_m3/common/indexer.py, models/qwen4_exp/common/qsa_cache.py; the ring of keys not yet
@@ -342,6 +350,7 @@ def _index_keys(mixer: IndexedAttention, block: int, settings: Settings) -> KvSp
     )
 
 
+SMALLEST_KERNEL_BLOCK = 16
 V4_WINDOW_BLOCK = 64
 V4_ALIGNMENT = 576  # pages of the fp8_ds_mla layout, which every default backend stores
 
