@@ -561,8 +561,9 @@ def terms(
 ) -> list[RankTerms]:
     found = settings(subject, device, version, **values)
     kinds = rank_kinds(subject.model, found.plan, found.flags, found.version)
-    groups = layout(subject, device, version, **values)
-    return [rank_terms(subject, found, device, kind, groups) for kind in kinds]
+    cache = cache_format(subject, found, device)
+    groups = kv_layout(subject, found, device, cache)
+    return [rank_terms(subject, found, device, kind, groups, cache) for kind in kinds]
 
 
 def tensor_bytes(held: RankWeights) -> int:

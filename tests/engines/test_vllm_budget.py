@@ -9,6 +9,7 @@ import pytest
 from support import (
     CPU,
     DEEPSEEK_V3,
+    DEEPSEEK_V3_2,
     GEMMA_3_27B,
     GPT_OSS_20B,
     H100,
@@ -25,7 +26,9 @@ from support import (
 )
 from vramledger.engines.vllm.activation import sampler_bytes_per_logit
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.sparse_buffer import SparseBuffer, sparse_buffer
 from vramledger.engines.vllm.workspace import mla_prefill_bytes
+from vramledger.formats.kv import kv_format
 from vramledger.ledger import Owner, Phase
 from vramledger.units import GIB, MIB
 
@@ -183,6 +186,39 @@ def test_workspaces_of_attention_backends() -> None:
     assert one(LLAMA_3_1_8B).attention_workspace.bytes.high == 0
     flashinfer = one(LLAMA_3_1_8B, attention_backend="FLASHINFER").attention_workspace
     assert (flashinfer.bytes.expected, flashinfer.charged) == (394 * MIB, False)
+
+
+def test_sparse_attention_gathers_as_the_engine_works_out() -> None:
+    """40 x 163,840 keys of 132 bytes are 825 MiB, 5 x 163,840 latents of 576 bf16 elements 900 MiB, as the
+    comments of vllm's indexer.py and flashmla_sparse.py work out; queries of the step lie beside the latents."""
+    assert sparse("0.16.0", "bfloat16").bytes == 825 * MIB
+    assert sparse("0.16.0", "fp8_ds_mla").bytes == 900 * MIB + 1024 * 16 * 576 * 2
+    assert sparse("0.24.0", "bfloat16").bytes == 826 * MIB
+    assert [sparse(version, "bfloat16").logits_bytes for version in ("0.16.0", "0.24.0")] == [0, 512 * MIB]
+    assert sparse("0.12.0", "bfloat16").bytes == 0
+
+
+def sparse(version: str, cache: str, **values: Any) -> SparseBuffer:
+    few = {"tp": 8, "max_num_batched_tokens": 1024, "max_num_seqs": 8, "max_model_len": 163_840} | values
+    subject = checkpoint(DEEPSEEK_V3_2)
+    found = settings(subject, H100, version, **few)
+    return sparse_buffer(subject.model, found, kv_format(cache, found.dtype))
+
+
+@pytest.mark.parametrize("tokens", [256, 8192, 32768])
+def test_sparse_attention_shares_one_buffer_with_the_experts_kernels(tokens: int) -> None:
+    batch: dict[str, Any] = {
+        "tp": 8,
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": 8,
+        "kv_cache_dtype": "bfloat16",
+    }
+    held = one(DEEPSEEK_V3_2, **batch, max_model_len=163_840)
+    assert held.moe is not None
+    together = held.moe.buffer_bytes + held.attention_workspace.bytes.expected
+    assert together == max(
+        held.moe.buffer_bytes, sparse("0.33.0", "bfloat16", max_num_batched_tokens=tokens).bytes
+    )
 
 
 # Buffers of the runner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -107,15 +106,6 @@ def test_when_a_name_was_listed_is_told_in_releases() -> None:
     assert when("architectures", "AquilaForCausalLM") == "the last release read that lists it is 0.24.0"
     assert when("quantization", "bitblas") == "the releases read that list it are 0.9.0 to 0.12.0"
     assert when("quantization", "nothing") == ""
-
-
-def test_the_table_is_read_in_a_moment() -> None:
-    from vramledger.engines.vllm import support
-
-    support._support.cache_clear()
-    start = time.perf_counter()
-    listed("architectures", "LlamaForCausalLM", NEWEST)
-    assert time.perf_counter() - start < 0.05
 
 
 # Classes and methods

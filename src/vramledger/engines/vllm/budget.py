@@ -26,6 +26,7 @@ from vramledger.engines.vllm.runtime import (
 )
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
+from vramledger.engines.vllm.sparse_buffer import sparse_buffer
 from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
 from vramledger.engines.vllm.weights import NO_SLACK, RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
@@ -36,6 +37,7 @@ from vramledger.engines.vllm.workspace import (
     mla_prefill_bytes,
     moe_workspace,
 )
+from vramledger.formats.kv import KvFormat
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ZERO, ByteRange
 from vramledger.models.checkpoint import Checkpoint
@@ -92,7 +94,12 @@ def requested_bytes(total_bytes: int, settings: Settings) -> int:
 
 
 def rank_terms(
-    checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind, layout: Layout
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    kind: RankKind,
+    layout: Layout,
+    cache: KvFormat,
 ) -> RankTerms:
     """All terms of one kind of rank and what they leave."""
     model = checkpoint.model
@@ -101,7 +108,6 @@ def rank_terms(
     lora = lora_bytes(model, kind, settings) if settings.flags.enable_lora else None
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
     mla = mla_prefill_bytes(model, settings, layout.block_size or 1)
-    attention = attention_workspace(model, settings, device)
     matmul = 0 if settings.version.since(33) else matmul_workspace_bytes(device)
     buffers, formula = runner_buffers(model, settings, kind)
     graphs_plan = capture_plan(settings, device)
@@ -110,6 +116,8 @@ def rank_terms(
     kernels = loaded_kernels(settings, device)
     moe_bytes = moe.buffer_bytes if moe else 0
     persistent_moe = moe_bytes if moe is not None and moe.persistent else 0
+    sparse = sparse_buffer(model, settings, cache)
+    attention = attention_workspace(model, settings, device, sparse=sparse, experts_bytes=persistent_moe)
     activation = activation_peak(
         model,
         settings,
@@ -118,7 +126,10 @@ def rank_terms(
             ("unpacked matrix", weights.dequantised_bytes),
             ("expert routing", moe.routing_bytes if moe else 0),
             ("experts' kernels", moe_bytes - persistent_moe),
-            ("MLA up-projection", mla),
+            (
+                "MLA up-projection" if mla >= sparse.logits_bytes else "index logits",
+                max(mla, sparse.logits_bytes),
+            ),
         ),
         draft_bytes=draft_forward_bytes(model, settings, kind),
     )

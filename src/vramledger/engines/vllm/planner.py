@@ -93,7 +93,7 @@ def _answer(
     kind_of_kv = cache_format(checkpoint, settings, device)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
-    terms = [rank_terms(checkpoint, settings, device, kind, layout) for kind in kinds]
+    terms = [rank_terms(checkpoint, settings, device, kind, layout, kind_of_kv) for kind in kinds]
     available = [_available(item, settings, device) for item in terms]
     checked = [_checked(item, room, settings) for item, room in zip(terms, available, strict=True)]
     if settings.auto_context:

@@ -13,6 +13,7 @@ from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, local_experts
+from vramledger.engines.vllm.sparse_buffer import SparseBuffer
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
 from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts
@@ -151,29 +152,28 @@ class AttentionWorkspace(Struct, frozen=True, kw_only=True):
 NO_ATTENTION_WORKSPACE = AttentionWorkspace(bytes=ByteRange.exact(0), charged=False, source="", formula="")
 
 
-def attention_workspace(model: Model, settings: Settings, device: Device) -> AttentionWorkspace:
+def attention_workspace(
+    model: Model, settings: Settings, device: Device, *, sparse: SparseBuffer, experts_bytes: int
+) -> AttentionWorkspace:
     """What the attention backend keeps beside the KV pool; nothing for those that keep none.
 
     FlashInfer takes VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (394 MiB) when a metadata builder is first used, after
     the pool is sized; it is the default for heads on SM100 and by name. The latent kernels of SM100 take some
-    100 to 400 MiB. Sparse MLA gathers 5 contexts of latents in the profile run, twice that above 256K tokens
-    (v1/attention/backends/mla/flashmla_sparse.py).
+    100 to 400 MiB. Sparse attention takes what its buffer is larger than the experts' kernels' `experts_bytes`,
+    which it shares (v1/worker/workspace.py).
     """
+    if sparse.bytes:
+        return AttentionWorkspace(
+            bytes=ByteRange.exact(max(sparse.bytes - experts_bytes, 0)),
+            charged=True,
+            source="vllm v1/worker/workspace.py, shared with the experts' kernels",
+            formula=f"{sparse.formula}, less {experts_bytes} B of the experts' kernels",
+        )
     if not settings.v1 or device.vendor != "nvidia":
         return NO_ATTENTION_WORKSPACE
     mixers = {mixer for layer in model.layers for mixer in layer.token_mixers}
     latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
     named = (settings.flags.attention_backend or "").upper()
-    if any(mixer.indexer is not None for mixer in latent):
-        width = latent[0].kv_lora_rank + latent[0].rope_dim
-        contexts = 5 if settings.context_len <= 256 * 1024 else 10
-        size = contexts * settings.context_len * width * settings.dtype.bits // 8
-        return AttentionWorkspace(
-            bytes=ByteRange.exact(size),
-            charged=True,
-            source="vllm v1/attention/backends/mla/flashmla_sparse.py",
-            formula=f"{contexts} x {settings.context_len} tokens x {width} x {settings.dtype.bits // 8} B",
-        )
     blackwell = device.architecture == "blackwell" and not named
     if latent and runs_mla(model, settings):
         if blackwell or named in ("FLASHINFER_MLA", "CUTLASS_MLA"):
