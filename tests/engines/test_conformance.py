@@ -1,6 +1,6 @@
 """Plans against what vLLM's own classes computed, recorded by `python -m tools.conformance --record`.
 
-The files hold the answers of vLLM 0.32.0: from its CPU platform and from its CUDA platform with an H100's
+The files hold the answers of two releases: from their CPU platform and from their CUDA platform with an H100's
 properties. Each case is planned anew here and compared figure by figure.
 """
 
@@ -16,7 +16,8 @@ from tools.conformance.__main__ import HERE, is_known, judge
 from tools.conformance.cases import cases
 
 RECORDED = Path(__file__).parent / "recorded"
-VERSION = "0.32.0"
+VERSIONS = ("0.27.1", "0.32.0")
+DEVICES = ("", "H100")
 KNOWN = json.loads((HERE / "known-differences.json").read_text(encoding="utf-8"))
 KV_FIGURES = {
     "num_blocks", "bytes per block", "groups", "tokens", "max concurrency", "max_model_len", "refused",
@@ -26,25 +27,31 @@ KV_FIGURES = {
 
 
 @cache
-def answers(device: str) -> dict[str, dict[str, Any]]:
-    path = RECORDED / f"vllm-{VERSION}-{device.lower() or 'cpu'}.jsonl"
+def answers(version: str, device: str) -> dict[str, dict[str, Any]]:
+    path = RECORDED / f"vllm-{version}-{device.lower() or 'cpu'}.jsonl"
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {line["name"]: line for line in lines}
 
 
 CASES = [
-    pytest.param(device, case, id=f"{device or 'cpu'}: {case['name']}")
-    for device in ("", "H100")
+    pytest.param(version, device, case, id=f"{version} {device or 'cpu'}: {case['name']}")
+    for version in VERSIONS
+    for device in DEVICES
     for case in cases(device)
-    if case["name"] in answers(device)
+    if case["name"] in answers(version, device)
 ]
 
 
-@pytest.mark.parametrize(("device", "case"), CASES)
-def test_the_plan_is_what_the_engine_computed(device: str, case: dict[str, Any]) -> None:
-    fields, refusal = judge(case, answers(device)[case["name"]], VERSION, device)
+@pytest.mark.parametrize(("version", "device", "case"), CASES)
+def test_the_plan_is_what_the_engine_computed(version: str, device: str, case: dict[str, Any]) -> None:
+    fields, refusal = judge(case, answers(version, device)[case["name"]], version, device)
     assert not refusal
     assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
+
+
+def test_enough_was_recorded() -> None:
+    assert len(CASES) > 900
+    assert len({case.values[2]["kind"] for case in CASES}) > 30  # type: ignore[index]
 
 
 def test_no_figure_of_the_cache_is_among_the_known_differences() -> None:
@@ -55,10 +62,11 @@ def test_known_differences_still_differ() -> None:
     """A rule that was repaired leaves the list."""
     found = {
         (case["kind"], field.name.partition(" of stage")[0])
-        for device in ("", "H100")
+        for version in VERSIONS
+        for device in DEVICES
         for case in cases(device)
-        if case["kind"] in KNOWN and case["name"] in answers(device)
-        for field in judge(case, answers(device)[case["name"]], VERSION, device)[0]
+        if case["kind"] in KNOWN and case["name"] in answers(version, device)
+        for field in judge(case, answers(version, device)[case["name"]], version, device)[0]
         if not field.equal
     }
     assert {(kind, name) for kind, figures in KNOWN.items() for name in figures} <= found
