@@ -31,6 +31,7 @@ from vramledger.engines.vllm.flags import AUTO, LORA_RANKS, ParallelPlan, Specul
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
     capacity,
+    context_step,
     longest_context,
     request_blocks,
     usable_bytes,
@@ -362,7 +363,8 @@ def test_the_longest_context_fits_and_one_token_more_does_not(
         return per_block * blocks_per_request(groups, length, found)
 
     limit = found.context_len
-    longest = longest_context(need, available, per_block, found, limit)
+    longest = longest_context(need, available, per_block, found, limit, step=context_step(groups))
+    assert longest == longest_context(need, available, per_block, found, limit)
     usable = usable_bytes(available, per_block, found)
     assert 0 <= longest <= limit
     assert longest == 0 or need(longest) <= usable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from math import gcd
 
 from msgspec import Struct
 
@@ -127,8 +128,9 @@ def usable_bytes(available_bytes: int, bytes_per_block: int, settings: Settings)
     return available_bytes - bytes_per_block * unusable_blocks(settings)
 
 
-# Needs grow nearly evenly with context: this far to either side of a chord's crossing mostly encloses the true one.
-_NEAR_TOKENS = 64
+def context_step(layout: Layout) -> int:
+    """Tokens by which a need can grow at once: it steps up just after multiples of this."""
+    return gcd(*(spec.block_size for spec, _ in layout.distinct))
 
 
 def longest_context(
@@ -137,24 +139,36 @@ def longest_context(
     bytes_per_block: int,
     settings: Settings,
     limit: int,
+    *,
+    step: int = 1,
 ) -> int:
-    """The largest context of at most `limit` whose need fits, 0 where not even one token does."""
+    """The largest context of at most `limit` whose need fits, 0 where not even one token does.
+
+    `need_bytes` never falls and grows only just after multiples of `step` (see `context_step`).
+    """
     usable = usable_bytes(available_bytes, bytes_per_block, settings)
-    low, high, below, above = 0, limit, 0, need_bytes(limit)
+    above = need_bytes(limit)
     if above <= usable:
         return limit
-    while high - low > _NEAR_TOKENS and usable >= 0:
+    low, high, below = 0, ceil_div(limit, step), 0  # in steps: `low` fits, `high` does not
+    while high - low > _NEAR_STEPS and usable >= 0:
+        # Needs grow nearly evenly: this far to either side of a chord's crossing mostly encloses the true one.
         chord = low + (high - low) * (usable - below) // (above - below)
-        for probe in (chord - _NEAR_TOKENS // 2, chord + _NEAR_TOKENS // 2, (low + high) // 2):
+        for probe in (chord - _NEAR_STEPS // 2, chord + _NEAR_STEPS // 2, (low + high) // 2):
             middle = min(max(probe, low + 1), high - 1)
-            need = need_bytes(middle)
+            need = need_bytes(middle * step)
             if need <= usable:
                 low, below = middle, need
             else:
                 high, above = middle, need
-            if high - low <= _NEAR_TOKENS:
+            if high - low <= _NEAR_STEPS:
                 break
-    return low + bisect_right(range(low + 1, high), usable, key=need_bytes)
+    return (
+        low + bisect_right(range(low + 1, high), usable, key=lambda steps: need_bytes(steps * step))
+    ) * step
+
+
+_NEAR_STEPS = 4
 
 
 def steady_blocks(group: Group, context_len: int, settings: Settings) -> int:

@@ -12,6 +12,7 @@ from vramledger.engines.vllm.budget import RankTerms
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
     capacity,
+    context_step,
     longest_context,
     request_blocks,
     steady_blocks,
@@ -141,7 +142,12 @@ def fit_context(
 
 def _longest(layout: Layout, settings: Settings, item: RankTerms, available_bytes: int, limit: int) -> int:
     return longest_context(
-        partial(_need_bytes, layout, settings, item), available_bytes, item.bytes_per_block, settings, limit
+        partial(_need_bytes, layout, settings, item),
+        available_bytes,
+        item.bytes_per_block,
+        settings,
+        limit,
+        step=context_step(layout),
     )
 
 
