@@ -350,6 +350,28 @@ def test_a_tower_is_whole_on_every_rank_when_data_is_what_is_cut() -> None:
     assert cut.groups["vision tower"].total < alone.groups["vision tower"].total
 
 
+STARCODER: dict[str, Any] = {
+    "model_type": "gpt_bigcode",
+    "n_embd": 6144,
+    "n_head": 48,
+    "n_inner": 24576,
+    "n_layer": 40,
+    "n_positions": 8192,
+    "torch_dtype": "float16",
+    "vocab_size": 49153,
+}
+
+
+def test_mlps_of_gpt_bigcode_are_whole_once_transformers_runs_it() -> None:
+    """26,051,907,584 bytes are what 0.32.0 builds on each of four ranks; its own class divided the MLPs."""
+    (through_transformers,) = weights(checkpoint(STARCODER), version="0.32.0", tp=4)
+    assert tensor_bytes(through_transformers) == 26_051_907_584
+    (own_class,) = weights(checkpoint(STARCODER), version="0.24.0", tp=4)
+    mlp = 40 * 2 * (2 * 24576 * 6144 + 24576 + 6144)
+    assert through_transformers.groups["mlp"].total == mlp
+    assert own_class.groups["mlp"].total == 40 * 2 * (2 * 24576 * 6144 + 24576) // 4 + 40 * 2 * 6144
+
+
 def test_a_card_without_fp8_units_holds_the_same_elements_and_no_more_than_two_bytes_a_row_of_scales() -> (
     None
 ):

@@ -163,10 +163,16 @@ WHOLE_TOWERS = frozenset({"gemma4", "gemma3n", "qwen2_audio"})
 WHOLE_PROJECTORS = frozenset({"internvl", "lfm2_vl"})
 
 
-def is_whole(tensor: Tensor, model_type: str) -> bool:
+GPT_BIGCODE_THROUGH_TRANSFORMERS_SINCE = 25
+
+
+def is_whole(tensor: Tensor, model_type: str, version: VllmVersion) -> bool:
     """Whether every rank holds all of a tensor that the plan could divide: what the engine does not build of
     parallel layers. InternVL's encoder divides its MLPs only (models/interns1_vit.py), Whisper's decoder looks
-    tokens up in a plain, unpadded table (models/whisper.py)."""
+    tokens up in a plain, unpadded table (models/whisper.py). GPTBigCode left the engine with 0.25: through
+    Transformers, whose class has no tensor-parallel plan, its MLPs are replicated (models/transformers/base.py)."""
+    if model_type == "gpt_bigcode" and version.since(GPT_BIGCODE_THROUGH_TRANSFORMERS_SINCE):
+        return tensor.role in (Role.UP, Role.DOWN)
     if tensor.component in TOWERS and model_type in WHOLE_TOWERS:
         return True
     if tensor.component is Component.PROJECTOR and model_type in WHOLE_PROJECTORS:

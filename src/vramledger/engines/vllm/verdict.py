@@ -48,16 +48,17 @@ def judge(
     are the planner's to add: each has to be planned before it is named.
     """
     replica_share = ceil_div(concurrency, settings.plan.dp)
+    beyond = _beyond_device(ranks, device)
     found = [
         *_start_up(settings, device, terms),
         *_kv_memory(settings, terms, layout, available, pool, replica_share),
         *_sequences(settings, replica_share),
-        *_device_limit(ranks, device),
+        *_device_limit(beyond),
     ]
     failures = [item for item in found if item.certain]
     unknown = [item for item in found if not item.certain]
     unlisted = support_problems(checkpoint, settings, device)
-    conditions = _conditions(checkpoint, settings, device, ranks, pool)
+    conditions = _conditions(checkpoint, settings, device, beyond, pool)
     assumed = _assumptions(ranks, device)
     refused = [problem.text for problem in unlisted if problem.certain]
     if refused:
@@ -182,9 +183,8 @@ def _sequences(settings: Settings, requests: int) -> list[Finding]:
     return [Finding(certain=True, text=text)]
 
 
-def _device_limit(ranks: Sequence[RankLedger], device: Device) -> list[Finding]:
+def _device_limit(beyond: ByteRange) -> list[Finding]:
     """What the engine leaves out of its budget still has to be on the device."""
-    beyond = _beyond_device(ranks, device)
     if beyond.low > 0:
         text = (
             "with what the engine leaves out of its budget the device is short of at least "
@@ -217,7 +217,7 @@ def _conditions(
     checkpoint: Checkpoint,
     settings: Settings,
     device: Device,
-    ranks: Sequence[RankLedger],
+    beyond: ByteRange,
     pool: KvPool | None,
 ) -> tuple[str, ...]:
     plan = settings.plan
@@ -239,7 +239,6 @@ def _conditions(
         out.append(
             f"more than {pool.max_concurrency.low:.2f} full-length requests at once are queued or preempted"
         )
-    beyond = _beyond_device(ranks, device)
     if beyond.high > 0:
         out.append(
             f"what the engine does not charge ({OUTSIDE}) stays {format_gib(beyond.high)} below its high end"

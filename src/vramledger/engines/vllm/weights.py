@@ -291,9 +291,14 @@ def _add(groups: dict[str, GroupBytes], matrix: _Matrix) -> None:
 
 def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int]:
     plan, flags = settings.plan, settings.flags
-    if is_whole(tensor, settings.model_type):
+    if is_whole(tensor, settings.model_type, settings.version):
         return list(tensor.shape)
-    return [sum(local_part(part, tensor, kind, plan, flags) for part in axis) for axis in tensor.axes]
+    return [
+        local_part(axis[0], tensor, kind, plan, flags)
+        if len(axis) == 1
+        else sum(local_part(part, tensor, kind, plan, flags) for part in axis)
+        for axis in tensor.axes
+    ]
 
 
 def _local_elements(tensor: Tensor, settings: Settings, kind: RankKind) -> int:
