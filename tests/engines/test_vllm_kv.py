@@ -34,7 +34,8 @@ from support import (
     settings,
 )
 from vramledger.engines.vllm.flags import Speculation
-from vramledger.engines.vllm.kv_specs import KvKind, recurrent_state
+from vramledger.engines.vllm.kv_specs import KvKind
+from vramledger.engines.vllm.states import recurrent_state
 from vramledger.hardware.catalogue import find_device
 from vramledger.models.mixers import RECURRENT
 from vramledger.pool import KvPool

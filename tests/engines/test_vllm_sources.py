@@ -24,7 +24,8 @@ from support import (
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.kv_budget import request_blocks
 from vramledger.engines.vllm.kv_packed import Packing
-from vramledger.engines.vllm.kv_specs import KvKind, recurrent_mode
+from vramledger.engines.vllm.kv_specs import KvKind
+from vramledger.engines.vllm.states import recurrent_mode
 from vramledger.hardware.catalogue import find_device
 from vramledger.units import GIB
 

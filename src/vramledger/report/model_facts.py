@@ -235,8 +235,8 @@ def _state_bytes(model: Model) -> int | None:
     if not mixers:
         return 0
     from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
-    from vramledger.engines.vllm.kv_specs import recurrent_state
     from vramledger.engines.vllm.settings import resolve
+    from vramledger.engines.vllm.states import recurrent_state
     from vramledger.engines.vllm.version import NEWEST
     from vramledger.hardware.catalogue import find_device
 

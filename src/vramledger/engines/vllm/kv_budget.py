@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from vramledger.engines.vllm.kv_groups import Group, Layout
 from vramledger.engines.vllm.kv_packed import Packing
-from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, recurrent_mode
+from vramledger.engines.vllm.kv_specs import KvKind, KvSpec
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.states import recurrent_mode
 from vramledger.units import ceil_div
 
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from vramledger.engines.vllm.attention_backends import primary_block_size, runs_mla
 from vramledger.engines.vllm.settings import Settings
-from vramledger.errors import FlagError
-from vramledger.formats.dtypes import DType, parse_dtype
+from vramledger.engines.vllm.sharding import local_kv_heads
+from vramledger.engines.vllm.states import recurrent_mode, recurrent_state
+from vramledger.formats.dtypes import DType
 from vramledger.formats.kv import KvFormat, kv_bytes, latent_bytes
 from vramledger.hardware.catalogue import Device
 from vramledger.models.mixers import (
@@ -25,17 +26,11 @@ from vramledger.models.mixers import (
     CrossAttention,
     EncoderAttention,
     FullAttention,
-    GatedDeltaNet,
     IndexedAttention,
-    KimiDeltaAttention,
     LatentAttention,
     Layer,
-    LinearAttention,
-    Mamba1,
     Mamba2,
-    RwkvMixer,
     SharedKvAttention,
-    ShortConvolution,
     SlidingWindowAttention,
     TokenMixer,
 )
@@ -83,91 +78,6 @@ class LayerSpec(Struct, frozen=True, kw_only=True):
 
     layer: int
     spec: KvSpec
-
-
-class RecurrentState(Struct, frozen=True, kw_only=True):
-    """Bytes one sequence keeps in one recurrent layer on one rank."""
-
-    conv_bytes: int
-    state_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return self.conv_bytes + self.state_bytes
-
-
-def local_kv_heads(kv_heads: int, tp: int) -> int:
-    """KV heads a rank keeps: divided, or one where there are more ranks than heads.
-
-    Raises FlagError where neither number divides the other (model_executor/layers/linear.py).
-    """
-    if kv_heads % tp == 0:
-        return kv_heads // tp
-    if tp % kv_heads == 0:
-        return 1
-    raise FlagError(
-        f"{kv_heads} KV heads of the model neither divide by --tensor-parallel-size {tp} nor divide it",
-        flag="tensor_parallel_size",
-        value=tp,
-    )
-
-
-def divided(count: int, tp: int, what: str) -> int:
-    """count / tp, or a FlagError that names `what`."""
-    if count % tp:
-        raise FlagError(
-            f"{count} {what} of the model do not divide by --tensor-parallel-size {tp}",
-            flag="tensor_parallel_size",
-            value=tp,
-        )
-    return count // tp
-
-
-def recurrent_state(mixer: TokenMixer, model: Model, settings: Settings) -> RecurrentState:
-    """State sizes of section mamba_utils.py; conv in the cache dtype, state in the SSM cache dtype."""
-    tp, spec = settings.plan.tp, settings.num_speculative_tokens
-    conv_dtype = _state_dtype(settings.flags.mamba_cache_dtype, settings.dtype)
-    state_default = model.state_dtype or _default_state_dtype(mixer, conv_dtype, settings)
-    state_dtype = _state_dtype(settings.flags.mamba_ssm_cache_dtype, state_default)
-    conv = state = 0
-    match mixer:
-        case Mamba1(inner=inner, state=width, conv_kernel=kernel):
-            local = divided(inner, tp, "mamba channels")
-            conv, state = local * (kernel - 1), local * width
-        case Mamba2(heads=heads, head_dim=dim, groups=groups, state=width, conv_kernel=kernel):
-            channels = heads * dim + 2 * extended_groups(groups, tp) * width
-            conv = channels // tp * (kernel - 1 + spec)
-            state = divided(heads, tp, "mamba heads") * dim * width
-        case GatedDeltaNet(k_heads=kh, v_heads=vh, k_dim=kd, v_dim=vd, conv_kernel=kernel):
-            conv = divided(2 * kh * kd + vh * vd, tp, "linear attention channels") * (kernel - 1 + spec)
-            state = divided(vh, tp, "linear attention heads") * vd * kd
-        case KimiDeltaAttention(heads=heads, head_dim=dim, conv_kernel=kernel):
-            local = divided(heads, tp, "linear attention heads")
-            conv, state = 3 * local * dim * (kernel - 1), local * dim * dim
-        case LinearAttention(heads=heads, head_dim=dim):
-            state = divided(heads, tp, "linear attention heads") * dim * dim
-        case ShortConvolution(channels=channels, kernel=kernel):
-            conv = divided(channels, tp, "convolution channels") * (kernel - 1)
-        case RwkvMixer(state_elements=elements):
-            state = elements
-    return RecurrentState(conv_bytes=conv_dtype.bytes_for(conv), state_bytes=state_dtype.bytes_for(state))
-
-
-def extended_groups(groups: int, tp: int) -> int:
-    """Mamba-2 groups after replication to a multiple that tp divides."""
-    return groups if groups % tp == 0 else groups + (tp - groups)
-
-
-def _default_state_dtype(mixer: TokenMixer, conv_dtype: DType, settings: Settings) -> DType:
-    """KDA and lightning attention keep fp32 states by default, Nemotron-H since 0.16 (models/config.py); the
-    others follow the cache dtype."""
-    if settings.model_type == "nemotron_h" and settings.version.since(16):
-        return DType.F32
-    return DType.F32 if isinstance(mixer, KimiDeltaAttention | LinearAttention) else conv_dtype
-
-
-def _state_dtype(flag: str, default: DType) -> DType:
-    return default if flag == "auto" else parse_dtype(flag)
 
 
 def layer_specs(
@@ -253,25 +163,6 @@ def _recurrent_spec(mixer: TokenMixer, content: int, block: int, settings: Setti
         content_bytes=content,
         checkpoint_blocks=int(checkpoint),
     )
-
-
-# Models whose states can be kept at every block (SupportsMambaPrefixCaching up to 0.28).
-_KEEPS_ALL_STATES = frozenset(
-    ("bamba", "falcon_h1", "granitemoehybrid", "jamba", "mamba", "mamba2", "nemotron_h", "zamba2")
-)
-
-
-def recurrent_mode(settings: Settings) -> str:
-    """`none` keeps one state a request; with prefix caching `align` keeps states at block boundaries and `all`
-    one for each block (models/config.py MambaModelConfig; prefix caching was off for these models before
-    0.12, and up to 0.15 for all but those that keep every state)."""
-    if settings.flags.mamba_cache_mode is not None:
-        return settings.flags.mamba_cache_mode
-    if not settings.prefix_caching or not settings.version.since(12):
-        return "none"
-    if settings.model_type in _KEEPS_ALL_STATES and not settings.version.since(29):
-        return "all"
-    return "align" if settings.version.since(16) else "none"
 
 
 def _pad_recurrent(specs: list[LayerSpec]) -> tuple[LayerSpec, ...]:

@@ -11,7 +11,6 @@ from itertools import pairwise, product
 from msgspec import Struct
 
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
-from vramledger.engines.vllm.kv_specs import extended_groups, local_kv_heads
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
 from vramledger.models.mixers import (
@@ -136,6 +135,38 @@ def local_experts(num_experts: int, kind: RankKind, plan: ParallelPlan, flags: V
         return num_experts
     physical = num_experts + flags.num_redundant_experts
     return physical // plan.ep + (1 if kind.expert_position < physical % plan.ep else 0)
+
+
+def local_kv_heads(kv_heads: int, tp: int) -> int:
+    """KV heads a rank keeps: divided, or one where there are more ranks than heads.
+
+    Raises FlagError where neither number divides the other (model_executor/layers/linear.py).
+    """
+    if kv_heads % tp == 0:
+        return kv_heads // tp
+    if tp % kv_heads == 0:
+        return 1
+    raise FlagError(
+        f"{kv_heads} KV heads of the model neither divide by --tensor-parallel-size {tp} nor divide it",
+        flag="tensor_parallel_size",
+        value=tp,
+    )
+
+
+def divided(count: int, tp: int, what: str) -> int:
+    """count / tp, or a FlagError that names `what`."""
+    if count % tp:
+        raise FlagError(
+            f"{count} {what} of the model do not divide by --tensor-parallel-size {tp}",
+            flag="tensor_parallel_size",
+            value=tp,
+        )
+    return count // tp
+
+
+def extended_groups(groups: int, tp: int) -> int:
+    """Mamba-2 groups after replication to a multiple that tp divides."""
+    return groups if groups % tp == 0 else groups + (tp - groups)
 
 
 def check_heads(model: Model, plan: ParallelPlan) -> None:
