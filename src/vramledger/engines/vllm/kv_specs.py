@@ -53,7 +53,7 @@ class KvKind(StrEnum):
     RECURRENT = "mamba"
 
 
-class KvSpec(Struct, frozen=True, kw_only=True):
+class KvSpec(Struct, frozen=True, kw_only=True, cache_hash=True):
     """A layer's cache on one rank. Two layers whose specs are equal may share block ids.
 
     `page_bytes` is one block, padding included; `content_bytes` without it. `window` counts tokens (0:

@@ -250,7 +250,7 @@ def _online(item: StoredTensor, settings: Settings) -> WeightFormat:
     An indexer's keys are projected together with its head weights since 0.20, in the model's type
     (`wk_weights_proj` of models/deepseek_v2.py).
     """
-    if item.tensor.module.endswith(".indexer.wk") and settings.version.since(INDEXER_KEYS_PLAIN_SINCE):
+    if ".indexer.wk." in item.tensor.name and settings.version.since(INDEXER_KEYS_PLAIN_SINCE):
         return Dense(dtype=settings.dtype)
     if not item.tensor.linear or not isinstance(item.format, Dense) or item.tensor.role is Role.LM_HEAD:
         return item.format
