@@ -6,7 +6,14 @@ from msgspec import Struct
 
 from vramledger.models.blocks import Place, attention, plain_mlp
 from vramledger.models.config import Config
-from vramledger.models.mixers import ChannelMixer, CrossAttention, EncoderAttention, FullAttention, Layer
+from vramledger.models.mixers import (
+    ChannelMixer,
+    CrossAttention,
+    DenseMlp,
+    EncoderAttention,
+    FullAttention,
+    Layer,
+)
 
 
 class Stack(Struct, frozen=True, kw_only=True):
@@ -98,4 +105,22 @@ def decoder_layers(
     )
     return tuple(
         Layer(index=index, token_mixers=(own, cross), channel_mixer=channel) for index in range(count)
+    )
+
+
+def encoder_stack(stack: Stack) -> tuple[Layer, ...]:
+    """An encoder's layers with its plain MLP."""
+    mlp = DenseMlp(intermediate=stack.inner, gated=False)
+    return encoder_layers(stack.count, heads=stack.heads, head_dim=stack.head_dim, channel=mlp)
+
+
+def decoder_stack(stack: Stack, *, max_encoder_tokens: int) -> tuple[Layer, ...]:
+    """A decoder's layers with its plain MLP."""
+    mlp = DenseMlp(intermediate=stack.inner, gated=False)
+    return decoder_layers(
+        stack.count,
+        heads=stack.heads,
+        head_dim=stack.head_dim,
+        channel=mlp,
+        max_encoder_tokens=max_encoder_tokens,
     )

@@ -15,13 +15,12 @@ from vramledger.models.decoder import assemble
 from vramledger.models.encdec import (
     LayerNames,
     Stack,
-    decoder_layers,
-    encoder_layers,
+    decoder_stack,
+    encoder_stack,
     list_attention,
     list_layers,
     stack_from_config,
 )
-from vramledger.models.mixers import DenseMlp
 from vramledger.models.model import Model, Tower
 from vramledger.models.seamless_speech import list_vocoder, predictor
 from vramledger.models.tensors import Component, Role, hidden, whole
@@ -60,19 +59,8 @@ def describe(config: Config, model_id: str) -> Model:
         rows=rows,
         positions=positions,
         tied=tied,
-        layers=decoder_layers(
-            decoder.count,
-            heads=decoder.heads,
-            head_dim=decoder.head_dim,
-            channel=DenseMlp(intermediate=decoder.inner, gated=False),
-            max_encoder_tokens=positions,
-        ),
-        encoder_layers=encoder_layers(
-            encoder.count,
-            heads=encoder.heads,
-            head_dim=encoder.head_dim,
-            channel=DenseMlp(intermediate=encoder.inner, gated=False),
-        ),
+        layers=decoder_stack(decoder, max_encoder_tokens=positions),
+        encoder_layers=encoder_stack(encoder),
     )
     tower = Tower(
         modality="audio",

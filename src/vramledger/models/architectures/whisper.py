@@ -11,12 +11,11 @@ from vramledger.models.decoder import assemble
 from vramledger.models.encdec import (
     LayerNames,
     Stack,
-    decoder_layers,
-    encoder_layers,
+    decoder_stack,
+    encoder_stack,
     list_layers,
     stack_from_config,
 )
-from vramledger.models.mixers import DenseMlp
 from vramledger.models.model import Model, Tower
 from vramledger.models.tensors import AxisKind, Component, Role, axis, hidden, whole
 
@@ -52,19 +51,8 @@ def describe(config: Config, model_id: str) -> Model:
         rows=rows,
         positions=positions,
         tied=tied,
-        layers=decoder_layers(
-            decoder.count,
-            heads=decoder.heads,
-            head_dim=decoder.head_dim,
-            channel=DenseMlp(intermediate=decoder.inner, gated=False),
-            max_encoder_tokens=sources,
-        ),
-        encoder_layers=encoder_layers(
-            encoder.count,
-            heads=encoder.heads,
-            head_dim=encoder.head_dim,
-            channel=DenseMlp(intermediate=encoder.inner, gated=False),
-        ),
+        layers=decoder_stack(decoder, max_encoder_tokens=sources),
+        encoder_layers=encoder_stack(encoder),
     )
     tower = Tower(
         modality="audio",
