@@ -60,16 +60,20 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("devices",), ("devices", "--json"), ("schema",), ("--help",), ("model", "/none", "--json")]
 )
-def test_output_that_cannot_be_written_is_one_message(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_message(arguments: tuple[str, ...], unbuffered: str) -> None:
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60, env=env
         )
         assert done.returncode == 74
         said = done.stderr.decode().splitlines()
         assert said[-1] == "vramledger: the output cannot be written: No space left on device"
         assert len(said) == (2 if "/none" in arguments else 1)
-        nowhere = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=full, check=False, timeout=60)
+        nowhere = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=full, check=False, timeout=60, env=env
+        )
         assert nowhere.returncode == 74
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import vramledger
-from vramledger.cli.output import OutputError, ReaderGone, abandon_output, write_error, write_message
+from vramledger.cli.output import OutputError, ReaderGone, abandon, write_error, write_message
 from vramledger.errors import VramledgerError
 
 INTERRUPTED = 130
@@ -84,10 +84,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ReaderGone:
-        abandon_output()
+        abandon(sys.stdout)
         return PIPE_CLOSED
     except OutputError as problem:
-        abandon_output()
+        abandon(sys.stdout)
         write_message(problem.message)
         return problem.exit_code
 

@@ -88,15 +88,17 @@ def write_error(code: str, message: str, facts: Mapping[str, object], *, as_json
 
 def write_message(message: str) -> None:
     """One line on stderr, where that is possible."""
-    with suppress(OutputError, ReaderGone):
+    try:
         _write(f"vramledger: {safe(' '.join(message.split()))}\n", sys.stderr)
+    except (OutputError, ReaderGone):
+        abandon(sys.stderr)
 
 
-def abandon_output() -> None:
-    """Send what is still buffered nowhere; writing it once more would fail when the interpreter closes stdout."""
-    if sys.stdout is not None:
+def abandon(stream: TextIO | None) -> None:
+    """Send what is still buffered nowhere; writing it once more would fail when the interpreter closes the stream."""
+    if stream is not None:
         with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _write(text: str, stream: TextIO | None) -> None:
