@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support import MIMO_V2_FLASH
 from vramledger.errors import ConfigError
 from vramledger.formats.dtypes import DType
 from vramledger.models.architectures import describe
@@ -143,30 +144,6 @@ LONGCAT: dict[str, Any] = {
     "vocab_size": 131072,
     "zero_expert_num": 256,
 }
-MIMO: dict[str, Any] = {
-    "model_type": "mimo_v2_flash",
-    "add_full_attention_sink_bias": False,
-    "add_swa_attention_sink_bias": True,
-    "head_dim": 192,
-    "hidden_size": 4096,
-    "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, *([1, 1, 1, 1, 1, 0] * 7)],
-    "intermediate_size": 16384,
-    "max_position_embeddings": 262144,
-    "moe_intermediate_size": 2048,
-    "moe_layer_freq": [0, *([1] * 47)],
-    "n_routed_experts": 256,
-    "n_shared_experts": None,
-    "num_attention_heads": 64,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 4,
-    "partial_rotary_factor": 0.334,
-    "sliding_window_size": 128,
-    "swa_num_key_value_heads": 8,
-    "torch_dtype": "bfloat16",
-    "v_head_dim": 128,
-    "vocab_size": 152576,
-}
 LLAMA4_SCOUT: dict[str, Any] = {
     "model_type": "llama4_text",
     "attention_chunk_size": 8192,
@@ -271,7 +248,7 @@ def test_deepseek_v3_quantises_just_what_its_published_scales_cover() -> None:
 
 @pytest.mark.parametrize(
     ("base", "count", "drafts"),
-    [(DEEPSEEK_V3, 61, 1), (DEEPSEEK_V4_FLASH, 43, 1), (LONGCAT, 28, 1), (MIMO, 48, 3)],
+    [(DEEPSEEK_V3, 61, 1), (DEEPSEEK_V4_FLASH, 43, 1), (LONGCAT, 28, 1), (MIMO_V2_FLASH, 48, 3)],
 )
 def test_draft_layers_are_numbered_after_the_last_layer(
     base: dict[str, Any], count: int, drafts: int
@@ -396,7 +373,7 @@ def test_longcat_zero_experts_have_a_router_row_and_no_matrices() -> None:
 
 
 def test_mimo_keeps_narrower_values_and_more_heads_in_its_windows() -> None:
-    described = model(MIMO)
+    described = model(MIMO_V2_FLASH)
     full, local = described.layers[0].token_mixers[0], described.layers[1].token_mixers[0]
     assert isinstance(full, FullAttention)
     assert not isinstance(full, SlidingWindowAttention)
@@ -419,7 +396,7 @@ def test_mimo_total_is_the_published_one_without_scales() -> None:
     query, dense = 96 * 32, 3 * 128 * 32
     full, local = query + (4 * 2 + 4) * 32, query + (12 + 8) * 32
     scales = sparse_scales + dense + 9 * full + 39 * local + 3 * (local + dense)
-    assert stored_elements(model(MIMO)) == 309_785_318_400 - scales
+    assert stored_elements(model(MIMO_V2_FLASH)) == 309_785_318_400 - scales
 
 
 def test_llama_4_is_local_but_for_every_fourth_layer() -> None:
@@ -627,9 +604,9 @@ def test_primes_are_found_in_order_and_carmichael_numbers_are_not_among_them() -
         (MIXTRAL, {"num_experts_per_tok": 9}, "num_experts_per_tok"),
         (MIXTRAL, {"num_key_value_heads": 5}, "num_attention_heads"),
         (MIXTRAL, {"num_local_experts": -1}, "num_local_experts"),
-        (MIMO, {"hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern"),
-        (MIMO, {"swa_num_key_value_heads": 7}, "swa_num_attention_heads"),
-        (MIMO, {"moe_layer_freq": [1] * 47}, "moe_layer_freq"),
+        (MIMO_V2_FLASH, {"hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern"),
+        (MIMO_V2_FLASH, {"swa_num_key_value_heads": 7}, "swa_num_attention_heads"),
+        (MIMO_V2_FLASH, {"moe_layer_freq": [1] * 47}, "moe_layer_freq"),
         (GLM_5_2, {"indexer_types": ["full"] * 77 + ["half"]}, "indexer_types"),
         (GPT_OSS_120B, {"layer_types": ["full_attention", "odd_attention"] * 18}, "layer_types"),
         (DEEPSEEK_V4_FLASH, {"o_groups": 5}, "num_attention_heads"),

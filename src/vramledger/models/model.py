@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.formats.dtypes import DType
-from vramledger.models.mixers import DenseMlp, Layer, MixtureOfExperts
+from vramledger.models.mixers import DenseMlp, Layer, MixtureOfExperts, TokenMixer
 from vramledger.models.tensors import Component, Role, Tensor
 
 
@@ -79,6 +79,15 @@ class Model(Struct, frozen=True, kw_only=True):
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def token_mixers(self) -> list[TokenMixer]:
+        """Those of every layer, in order; a parallel hybrid's layer has two."""
+        return [mixer for layer in self.layers for mixer in layer.token_mixers]
+
+    def has_mixer(self, kinds: type | tuple[type, ...]) -> bool:
+        """Whether any layer mixes tokens by one of `kinds`."""
+        return any(isinstance(mixer, kinds) for mixer in self.token_mixers)
 
     @property
     def is_moe(self) -> bool:

@@ -178,7 +178,7 @@ def kv_costs(model: Model) -> tuple[KvCost, ...]:
     for name in KV_FORMATS:
         try:
             kind = kv_format(name, model.dtype)
-            sizes = [_token_bytes(mixer, kind) for layer in model.layers for mixer in layer.token_mixers]
+            sizes = [_token_bytes(mixer, kind) for mixer in model.token_mixers]
         except UnknownFormat:
             continue
         total = sum(size for size, _ in sizes)
@@ -231,7 +231,7 @@ def _compressed_bytes(mixer: CompressedAttention, kind: KvFormat) -> tuple[int, 
 
 def _state_bytes(model: Model) -> int | None:
     """State of all recurrent layers of one sequence, unsplit, in the types vLLM keeps it in by default."""
-    mixers = [mixer for layer in model.layers for mixer in layer.token_mixers if isinstance(mixer, RECURRENT)]
+    mixers = [mixer for mixer in model.token_mixers if isinstance(mixer, RECURRENT)]
     if not mixers:
         return 0
     from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags

@@ -249,6 +249,4 @@ def _tower_width(tower: Tower, settings: Settings) -> int:
 
 def is_encoder_decoder(model: Model) -> bool:
     """Whether decoder layers attend to an encoder's output through a cache of their own."""
-    return bool(model.encoder_layers) or any(
-        isinstance(mixer, CrossAttention) for layer in model.layers for mixer in layer.token_mixers
-    )
+    return bool(model.encoder_layers) or model.has_mixer(CrossAttention)

@@ -42,7 +42,7 @@ def latent_mixers(model: Model, settings: Settings) -> list[LatentAttention]:
     """The layers' latent attention, where this version caches it as such."""
     if not runs_mla(model, settings):
         return []
-    return [m for layer in model.layers for m in layer.token_mixers if isinstance(m, LatentAttention)]
+    return [mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention)]
 
 
 def sparse_cache_type(name: str, model: Model, settings: Settings, device: Device) -> str:
@@ -95,7 +95,7 @@ def check_backend(model: Model, settings: Settings, device: Device) -> None:
     """Raises FlagError for a backend of the other kind of attention: latents and heads have backends of their own
     (`validate_configuration`: "MLA not supported", "non-MLA not supported", since 0.11.1)."""
     name = (settings.flags.attention_backend or "").upper()
-    if not name or device.vendor == "cpu" or _is_compressed(model):
+    if not name or device.vendor == "cpu" or model.has_mixer(CompressedAttention):
         return
     latent = latent_mixers(model, settings)
     if bool(latent) == ("MLA" in name) or not settings.version.since(11, 1):
@@ -115,7 +115,7 @@ def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
     """
     asked, backend = settings.flags.block_size, settings.flags.attention_backend
     backend = None if backend is None else backend.upper()
-    if _is_compressed(model):
+    if model.has_mixer(CompressedAttention):
         return V4_BLOCK if asked is None else _multiple(asked, (64,), "compressed attention")
     if model.model_type.startswith("minimax_m3"):
         return M3_BLOCK if asked is None else _multiple(asked, (M3_BLOCK,), "block-sparse attention")
@@ -139,10 +139,6 @@ def primary_block_size(model: Model, settings: Settings, device: Device) -> int:
     if latent and settings.v1 and device.architecture == "blackwell":
         return _preferred(_KERNEL_BLOCKS["FLASHINFER_MLA"])
     return PLAIN_BLOCK
-
-
-def _is_compressed(model: Model) -> bool:
-    return any(isinstance(m, CompressedAttention) for layer in model.layers for m in layer.token_mixers)
 
 
 def _forced(block: int, backend: str | None, settings: Settings, device: Device, *, is_indexed: bool) -> int:

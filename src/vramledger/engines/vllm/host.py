@@ -19,9 +19,8 @@ FP32_STATES_SINCE = 29
 def on_host(settings: Settings, model: Model) -> Settings:
     """Settings of a CPU: nothing is scheduled ahead, latents run without prefix caching and take whole
     prompts, recurrent states are fp32 unless a flag names a 2-byte type for gated delta layers."""
-    mixers = {type(mixer) for layer in model.layers for mixer in layer.token_mixers}
     out = replace(settings, async_scheduling=False)
-    if mixers & {LatentAttention, CompressedAttention}:
+    if model.has_mixer((LatentAttention, CompressedAttention)):
         out = replace(
             out,
             prefix_caching=False,

@@ -185,11 +185,7 @@ def _hybrid_manager(checkpoint: Checkpoint, settings: Settings) -> bool:
         return False
     if settings.version.since(14):
         return True
-    return not any(
-        isinstance(mixer, ChunkedAttention)
-        for layer in checkpoint.model.layers
-        for mixer in layer.token_mixers
-    )
+    return not checkpoint.model.has_mixer(ChunkedAttention)
 
 
 def _available(terms: RankTerms, settings: Settings, device: Device) -> ByteRange:
@@ -222,7 +218,7 @@ def _rank_ledger(
         ranks=item.kind.ranks,
         entries=rank_entries(checkpoint, settings, device, item, layout, held),
         weights=WeightFigures(
-            disk_bytes=checkpoint.disk_bytes,
+            disk_bytes=disk,
             disk_evidence=checkpoint.disk_evidence,
             host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
             host_evidence=_host_evidence(checkpoint),

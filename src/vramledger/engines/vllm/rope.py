@@ -1,8 +1,7 @@
 """Rotary tables that layers share.
 
 Source: vllm model_executor/layers/rotary_embedding: a cos/sin cache of [positions, rotary_dim] in the
-model dtype, one for each distinct rope configuration, replicated on every rank; models/registry.py for the
-models that run through Transformers.
+model dtype, one for each distinct rope configuration, replicated on every rank.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.support import has_left
 from vramledger.formats.dtypes import DType
 from vramledger.models.model import Model, Rope
 
@@ -27,24 +27,6 @@ TOWER_POSITIONS = 8192
 # The index keys turn the other way round than the latents (models/deepseek_v2.py).
 INDEXER_TABLES = ("deepseek_v32",)
 INDEXER_TABLES_SINCE = 12
-# Models without an implementation of their own, by the release that has none any more. They compute angles
-# anew in each step and keep no table.
-THROUGH_TRANSFORMERS = {
-    "SmolLM3ForCausalLM": 10,
-    "Dots1ForCausalLM": 23,
-    "GPTBigCodeForCausalLM": 25,
-    "Starcoder2ForCausalLM": 25,
-    "OlmoForCausalLM": 26,
-    "Olmo2ForCausalLM": 26,
-    "Olmo3ForCausalLM": 29,
-    "HunYuanDenseV1ForCausalLM": 29,
-    "HunYuanMoEV1ForCausalLM": 29,
-    "ArceeForCausalLM": 32,
-    "GlmForCausalLM": 32,
-    "GPTNeoXForCausalLM": 32,
-    "PhiForCausalLM": 32,
-    "SeedOssForCausalLM": 32,
-}
 
 
 def table_positions(rope: Rope, *, video_positions: int = VIDEO_POSITIONS) -> int:
@@ -52,9 +34,7 @@ def table_positions(rope: Rope, *, video_positions: int = VIDEO_POSITIONS) -> in
     times the factor for yarn and deepseek_yarn; Llama 3 scaling keeps them. `longrope` keeps two caches, of
     the original and the long length; multimodal rope (`mrope`) keeps `video_positions` times the positions."""
     match rope.scaling:
-        case "linear":
-            return int(rope.max_positions * rope.factor)
-        case "dynamic":
+        case "linear" | "dynamic":
             return int(rope.max_positions * rope.factor)
         case "yarn" | "deepseek_yarn":
             return int((rope.original_positions or rope.max_positions) * rope.factor)
@@ -75,9 +55,8 @@ class RopeTables(Struct, frozen=True, kw_only=True):
 
 def rope_tables(model: Model, settings: Settings) -> RopeTables:
     """One table for each entry of `model.rope`, an indexer's and image encoders' beside them; gpt-oss and
-    DeepSeek-V4 ask for fp32 ones."""
-    gone = THROUGH_TRANSFORMERS.get(model.architecture)
-    if gone is not None and settings.version.since(gone):
+    DeepSeek-V4 ask for fp32 ones. Through Transformers angles are computed anew in each step."""
+    if has_left(model.architecture, settings.version):
         return RopeTables(bytes=0, formula="")
     plain = settings.version.since(PLAIN_POSITIONS_SINCE) and model.model_type in PLAIN_POSITIONS
     factor = 1 if plain else VIDEO_POSITIONS

@@ -74,7 +74,7 @@ def resolve(
     context, auto = context_len(model, flags, version, notes)
     v1 = _generation(model, device, version, flags)
     tokens, seqs = _batch_limits(device, version, flags, context, v1=v1, world_size=plan.world_size)
-    hybrid = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
+    hybrid = model.has_mixer(RECURRENT)
     prefix = flags.enable_prefix_caching
     if prefix is None:
         prefix = _prefix_default(model, version, v1=v1)
@@ -117,7 +117,7 @@ def _generation(model: Model, device: Device, version: VllmVersion, flags: VllmF
     if not version.since(8):
         return False
     old_gpu = device.vendor == "nvidia" and capability(device) < 80
-    recurrent = any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers)
+    recurrent = model.has_mixer(RECURRENT)
     unsupported = old_gpu or bool(model.encoder_layers) or (recurrent and not version.since(10))
     return not (unsupported or (model.is_pooling and not version.since(9, 2)))
 
@@ -133,10 +133,9 @@ def _prefix_default(model: Model, version: VllmVersion, *, v1: bool) -> bool:
     is_prefix_caching_supported, engine/arg_utils.py)."""
     if not v1 or model.is_pooling or model.encoder_layers:
         return False
-    mixers = [mixer for layer in model.layers for mixer in layer.token_mixers]
-    if not any(isinstance(mixer, RECURRENT) for mixer in mixers):
+    if not model.has_mixer(RECURRENT):
         return True
-    return version.since(29) and not all(isinstance(mixer, RECURRENT) for mixer in mixers)
+    return version.since(29) and not all(isinstance(mixer, RECURRENT) for mixer in model.token_mixers)
 
 
 def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:

@@ -11,6 +11,7 @@ from itertools import pairwise, product
 from msgspec import Struct
 
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
+from vramledger.engines.vllm.support import has_left
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
 from vramledger.models.mixers import (
@@ -171,17 +172,16 @@ def extended_groups(groups: int, tp: int) -> int:
 
 def check_heads(model: Model, plan: ParallelPlan) -> None:
     """Raises FlagError where tp does not divide the attention heads (config/model.py, verify_with_parallel_config)."""
-    for layer in model.layers:
-        for mixer in layer.token_mixers:
-            if (
-                isinstance(mixer, FullAttention | LatentAttention | CompressedAttention)
-                and mixer.q_heads % plan.tp
-            ):
-                raise FlagError(
-                    f"{mixer.q_heads} attention heads of the model do not divide by --tensor-parallel-size {plan.tp}",
-                    flag="tensor_parallel_size",
-                    value=plan.tp,
-                )
+    for mixer in model.token_mixers:
+        if (
+            isinstance(mixer, FullAttention | LatentAttention | CompressedAttention)
+            and mixer.q_heads % plan.tp
+        ):
+            raise FlagError(
+                f"{mixer.q_heads} attention heads of the model do not divide by --tensor-parallel-size {plan.tp}",
+                flag="tensor_parallel_size",
+                value=plan.tp,
+            )
 
 
 def padded_vocab(rows: int) -> int:
@@ -194,15 +194,12 @@ WHOLE_TOWERS = frozenset({"gemma4", "gemma3n", "qwen2_audio"})
 WHOLE_PROJECTORS = frozenset({"internvl", "lfm2_vl"})
 
 
-GPT_BIGCODE_THROUGH_TRANSFORMERS_SINCE = 25
-
-
 def is_whole(tensor: Tensor, model_type: str, version: VllmVersion) -> bool:
     """Whether every rank holds all of a tensor that the plan could divide: what the engine does not build of
     parallel layers. InternVL's encoder divides its MLPs only (models/interns1_vit.py), Whisper's decoder looks
     tokens up in a plain, unpadded table (models/whisper.py). GPTBigCode left the engine with 0.25: through
     Transformers, whose class has no tensor-parallel plan, its MLPs are replicated (models/transformers/base.py)."""
-    if model_type == "gpt_bigcode" and version.since(GPT_BIGCODE_THROUGH_TRANSFORMERS_SINCE):
+    if model_type == "gpt_bigcode" and has_left("GPTBigCodeForCausalLM", version):
         return tensor.role in (Role.UP, Role.DOWN)
     if tensor.component in TOWERS and model_type in WHOLE_TOWERS:
         return True

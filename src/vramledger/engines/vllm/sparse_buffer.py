@@ -41,7 +41,7 @@ def sparse_buffer(model: Model, settings: Settings, cache: KvFormat) -> SparseBu
     if not settings.version.since(13):
         return NO_SPARSE_BUFFER
     wanted: list[tuple[int, str]] = []
-    for mixer in {mixer for layer in model.layers for mixer in layer.token_mixers}:
+    for mixer in set(model.token_mixers):
         if isinstance(mixer, CompressedAttention):
             wanted.append(_history(mixer, settings))
         elif not isinstance(mixer, LatentAttention) or mixer.indexer is None or not runs_mla(model, settings):

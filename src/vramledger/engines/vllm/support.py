@@ -209,13 +209,39 @@ def _no_fallback(model: Model, version: VllmVersion) -> str | None:
         return "this version runs nothing through Transformers"
     if model.encoder_layers:
         return "encoder-decoder models do not run through Transformers"
-    if any(isinstance(mixer, RECURRENT) for layer in model.layers for mixer in layer.token_mixers):
+    if model.has_mixer(RECURRENT):
         return "models with recurrent states do not run through Transformers"
     if model.towers and not version.since(10):
         return "models of several modalities run through Transformers since 0.10"
     if model.is_moe and not version.since(11, 1):
         return "mixtures of experts run through Transformers since 0.11.1"
     return None
+
+
+# The release from which a class has no implementation of its own (models/registry.py). Sizes go by this: it also knows
+# releases between those that `support.json` was packed from.
+_LEFT_SINCE = {
+    "SmolLM3ForCausalLM": 10,
+    "Dots1ForCausalLM": 23,
+    "GPTBigCodeForCausalLM": 25,
+    "Starcoder2ForCausalLM": 25,
+    "OlmoForCausalLM": 26,
+    "Olmo2ForCausalLM": 26,
+    "Olmo3ForCausalLM": 29,
+    "HunYuanDenseV1ForCausalLM": 29,
+    "HunYuanMoEV1ForCausalLM": 29,
+    "ArceeForCausalLM": 32,
+    "GlmForCausalLM": 32,
+    "GPTNeoXForCausalLM": 32,
+    "PhiForCausalLM": 32,
+    "SeedOssForCausalLM": 32,
+}
+
+
+def has_left(name: str, version: VllmVersion) -> bool:
+    """Whether a class that had an implementation of its own runs through Transformers, if at all."""
+    since = _LEFT_SINCE.get(name)
+    return since is not None and version.since(since)
 
 
 # What a release may call the method of a checkpoint. More than one where the name changed.
@@ -318,9 +344,7 @@ def _sparse_problem(model: Model, settings: Settings, device: Device) -> Problem
     if capability is None:
         return None
     if not any(
-        isinstance(mixer, LatentAttention) and mixer.indexer is not None
-        for layer in model.layers
-        for mixer in layer.token_mixers
+        isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in model.token_mixers
     ):
         return None
     if 90 <= capability < 110 or (capability >= 120 and settings.version.since(24)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from vramledger.engines.vllm.attention_backends import runs_mla
+from vramledger.engines.vllm.attention_backends import latent_mixers
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
@@ -16,7 +16,7 @@ from vramledger.engines.vllm.sharding import RankKind, local_experts
 from vramledger.engines.vllm.sparse_buffer import SparseBuffer
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
-from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts
+from vramledger.models.mixers import FullAttention, MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.units import MIB, round_up
 
@@ -122,8 +122,8 @@ def _one_layer(
 def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
     """The up-projection of cached latents during chunked prefill: W x heads x (nope + v) elements with
     W = min(max(8 L, 4 x max_num_seqs x block), 65536) rounded up to a block; 0 without MLA."""
-    latent = [m for layer in model.layers for m in layer.token_mixers if isinstance(m, LatentAttention)]
-    if not latent or not settings.v1 or not runs_mla(model, settings):
+    latent = latent_mixers(model, settings)
+    if not latent or not settings.v1:
         return 0
     wanted = max(8 * settings.context_len, 4 * settings.max_num_seqs * block_size)
     tokens = round_up(min(wanted, MLA_WORKSPACE_TOKENS), block_size)
@@ -171,11 +171,9 @@ def attention_workspace(
         )
     if not settings.v1 or device.vendor != "nvidia":
         return NO_ATTENTION_WORKSPACE
-    mixers = {mixer for layer in model.layers for mixer in layer.token_mixers}
-    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
     named = (settings.flags.attention_backend or "").upper()
     blackwell = device.architecture == "blackwell" and not named
-    if latent and runs_mla(model, settings):
+    if latent_mixers(model, settings):
         if blackwell or named in ("FLASHINFER_MLA", "CUTLASS_MLA"):
             return AttentionWorkspace(
                 bytes=ByteRange(100 * MIB, 256 * MIB, 400 * MIB),
@@ -184,7 +182,7 @@ def attention_workspace(
                 formula="made by the metadata builder",
             )
         return NO_ATTENTION_WORKSPACE
-    heads = any(isinstance(mixer, FullAttention) for mixer in mixers)
+    heads = model.has_mixer(FullAttention)
     if heads and (named == "FLASHINFER" or (blackwell and settings.version.since(10))):
         return AttentionWorkspace(
             bytes=ByteRange.exact(FLASHINFER_BYTES),
