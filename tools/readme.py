@@ -57,7 +57,7 @@ def accuracy_table() -> str:
 
 def measured() -> str:
     """How much the accuracy table rests on: versions and devices are those that a log names exactly."""
-    from tools.accuracy.cases import read_cases
+    from tools.accuracy.data import read_cases
 
     from vramledger.engines.vllm.version import VllmVersion, parse_version
     from vramledger.errors import VramledgerError
@@ -80,7 +80,7 @@ def measured() -> str:
 
 def parameters() -> str:
     """How many parameter totals are right."""
-    from tools.accuracy.cases import ModelSet
+    from tools.accuracy.data import ModelSet
     from tools.accuracy.parameters import parameter_rows, sentence
 
     return _paragraph(sentence(parameter_rows(ModelSet(DATA))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tools.accuracy.cases import ModelSet
+from tools.accuracy.data import ModelSet
 from tools.accuracy.parameters import DATA, KNOWN, ParameterRow, parameter_rows, report
 
 

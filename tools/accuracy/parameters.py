@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
-from tools.accuracy.cases import ModelSet
+from tools.accuracy.data import ModelSet
 
 from vramledger.errors import VramledgerError
 from vramledger.models.architectures import describe

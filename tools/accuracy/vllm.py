@@ -1,35 +1,23 @@
-"""Predicted against printed, field by field."""
+"""vLLM: predicted against printed, field by field."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
-from tools.accuracy.cases import Case
+from tools.accuracy.comparison import Comparison, Result, scored
+from tools.accuracy.data import ModelSet
+from tools.accuracy.rows import problem
+from tools.accuracy.vllm_cases import Case, newest_by_date, prepare, why_nothing
 
 from vramledger.answer import Plan
 from vramledger.engines.vllm.planner import plan
+from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.units import GIB
 
-
-class Comparison(Struct, frozen=True, kw_only=True):
-    """One field of one case. `error_percent` is signed, 0 where the printed value lies within what its own
-    rounding allows; `inside` is whether it lies in our low..high, None for fields without an interval."""
-
-    case: str
-    field: str
-    printed: float
-    predicted: float
-    low: float
-    high: float
-    error_percent: float
-    inside: bool | None
-    half_width_percent: float
-    note: str = ""
-
-
+ENGINE = "vllm"
 WEIGHTS = "weights GiB"
 KV_GIB = "KV GiB"
 TOKENS_GIVEN = "tokens from the stated KV GiB, log complete"
@@ -39,6 +27,34 @@ TOKENS_OLD = "tokens from scratch, before 0.6.6"
 CONCURRENCY = "max concurrency"
 RULES_READ_SINCE = (6, 6)  # the oldest release whose source the rules were read from
 FIELDS = (WEIGHTS, KV_GIB, TOKENS_GIVEN, TOKENS_OPEN, TOKENS, TOKENS_OLD, CONCURRENCY)
+
+
+def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
+    """Every vLLM case."""
+    history = newest_by_date(rows)
+    comparisons: list[Comparison] = []
+    refused: list[tuple[str, str]] = []
+    for row in rows:
+        malformed = problem(row)
+        if malformed:
+            refused.append((str(row.get("id")), f"malformed case: {malformed}"))
+            continue
+        try:
+            case = prepare(row, models, history)
+            if case.contradiction:
+                refused.append((row["id"], f"the log contradicts itself: {case.contradiction}"))
+                continue
+            found = compare(case)
+        except KeyError as error:
+            refused.append((row["id"], str(error.args[0])))
+            continue
+        except VramledgerError as error:
+            refused.append((row["id"], f"{error.code}: {error}"))
+            continue
+        comparisons += found
+        if not found:
+            refused.append((row["id"], why_nothing(case)))
+    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
 
 
 def compare(case: Case) -> list[Comparison]:
@@ -58,18 +74,17 @@ def compare(case: Case) -> list[Comparison]:
         return out
     if "kv_cache_gib" in said and said["kv_cache_gib"] > 0:
         low, middle, high = (count / GIB for count in (pool.bytes.low, pool.bytes.expected, pool.bytes.high))
-        out.append(_scored(case, KV_GIB, said["kv_cache_gib"], middle, low, high, 0.005))
+        out.append(_scored(case, KV_GIB, said["kv_cache_gib"], (low, middle, high), 0.005))
     if "kv_tokens" in said or "gpu_blocks" in said:
         use_blocks = "kv_tokens" not in said
         figures = pool.num_blocks if use_blocks else pool.tokens
         printed = said["gpu_blocks"] if use_blocks else said["kv_tokens"]
         field = TOKENS if case.version.since(*RULES_READ_SINCE) else TOKENS_OLD
-        out.append(_scored(case, field, printed, figures.expected, figures.low, figures.high, 0.5))
+        out.append(_scored(case, field, printed, (figures.low, figures.expected, figures.high), 0.5))
     if "max_concurrency" in said:
         rate = pool.max_concurrency
-        out.append(
-            _scored(case, CONCURRENCY, said["max_concurrency"], rate.expected, rate.low, rate.high, 0.005)
-        )
+        interval = (rate.low, rate.expected, rate.high)
+        out.append(_scored(case, CONCURRENCY, said["max_concurrency"], interval, 0.005))
     return out
 
 
@@ -83,7 +98,9 @@ def _weights(case: Case, planned: Plan) -> Comparison:
     nearest = max(predicted) if len(predicted) == 1 else min(predicted, key=lambda size: abs(size - printed))
     digits = len(str(printed).partition(".")[2])
     note = "" if len(predicted) == 1 else "nearest of the stages, the log does not say which"
-    return _scored(case, WEIGHTS, printed, nearest, nearest, nearest, 0.5 * 10 ** -max(digits, 2), note=note)
+    return _scored(
+        case, WEIGHTS, printed, (nearest, nearest, nearest), 0.5 * 10 ** -max(digits, 2), note=note
+    )
 
 
 def _given(case: Case, device: Device) -> list[Comparison]:
@@ -111,6 +128,7 @@ def _given(case: Case, device: Device) -> list[Comparison]:
         )
         out.append(
             Comparison(
+                engine=ENGINE,
                 case=case.id,
                 field=TOKENS_OPEN if case.gaps else TOKENS_GIVEN,
                 printed=printed,
@@ -138,34 +156,8 @@ def _scored(
     case: Case,
     field: str,
     printed: float,
-    predicted: float,
-    low: float,
-    high: float,
+    interval: tuple[float, float, float],
     rounding: float,
     note: str = "",
 ) -> Comparison:
-    difference = predicted - printed
-    error = 0.0 if abs(difference) <= rounding else 100 * difference / max(abs(printed), rounding)
-    return Comparison(
-        case=case.id,
-        field=field,
-        printed=printed,
-        predicted=predicted,
-        low=low,
-        high=high,
-        error_percent=error,
-        inside=None if low == high else low - rounding <= printed <= high + rounding,
-        half_width_percent=50 * (high - low) / abs(predicted) if predicted else 0.0,
-        note=note or case.version_note,
-    )
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics; 0 for no values."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+    return scored(ENGINE, case.id, field, printed, interval, rounding, note or case.version_note)

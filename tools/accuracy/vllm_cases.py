@@ -1,30 +1,24 @@
-"""Ground-truth cases: one reported start-up each, and what it says about its own inputs."""
+"""vLLM's cases: one reported start-up each, and what it says about its own inputs."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
-from tools.pack_data import reference
+from tools.accuracy.data import ModelSet
+from tools.accuracy.machine import case_device
 
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.version import NEWEST, OLDEST, VllmVersion, parse_version
-from vramledger.errors import DeviceError, VramledgerError
-from vramledger.evidence import reported
-from vramledger.hardware.catalogue import Device, devices, find_device
+from vramledger.errors import VramledgerError
+from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
 from vramledger.models.mixers import RECURRENT, CompressedAttention, SlidingWindowAttention
-from vramledger.models.sources.load import Source
 from vramledger.units import GIB
 
-OWN_FACTS = Path(__file__).resolve().parents[2] / "data/groundtruth/facts.jsonl"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 RUNTIME_QUANTIZATION = ("fp8", "bitsandbytes")
 
@@ -50,99 +44,6 @@ class Case(Struct, frozen=True, kw_only=True):
     def reported(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.raw["reported"]
         return found
-
-
-class ModelSet:
-    """Configs by folder name, from `models/` of a data folder or from its packed copy `models.json.gz`."""
-
-    def __init__(self, data: Path) -> None:
-        self._folder = data / "models"
-        packed = data / "models.json.gz"
-        self._reconstructed: frozenset[str] = frozenset()
-        index = self._folder / "index.json"
-        if index.is_file():
-            entries = json.loads(index.read_text(encoding="utf-8"))
-            self._reconstructed = frozenset(
-                entry["id"].replace("/", "__") for entry in entries if entry.get("reconstructed")
-            )
-        self._references: dict[str, dict[str, Any]] = {}
-        self._packed: dict[str, dict[str, Any]] = {}
-        if not self._folder.is_dir() and packed.is_file():
-            with gzip.open(packed, "rt", encoding="utf-8") as handle:
-                content = json.load(handle)
-            self._packed = content["models"]
-            self._reconstructed = frozenset(content["reconstructed"])
-            self._references = content["params"]
-        elif index.is_file():
-            counts = json.loads((self._folder / "param-counts.json").read_text(encoding="utf-8"))
-            self._references = {
-                entry["id"].replace("/", "__"): reference(entry, counts.get(entry["id"], {}))
-                for entry in entries
-            }
-
-    def is_reconstructed(self, name: str) -> bool:
-        """Whether a config was written from published dimensions: its quantisation's ignore list is a guess."""
-        return name in self._reconstructed
-
-    def reference(self, name: str) -> Mapping[str, Any]:
-        """What is known of a model's size from elsewhere: params, caveat, published, note, total_size, source."""
-        return self._references.get(name, {})
-
-    def names(self) -> tuple[str, ...]:
-        if self._packed:
-            return tuple(sorted(self._packed))
-        return tuple(sorted(path.parent.name for path in self._folder.glob("*/config.json")))
-
-    def source(self, name: str) -> Source:
-        """The config files of one model, without weights or headers. Raises KeyError for an unknown name."""
-        files = self._packed.get(name) if self._packed else self._read(name)
-        if files is None or "config.json" not in files:
-            raise KeyError(f"no config in a folder {name}")
-        return Source(
-            id=name.replace("__", "/", 1),
-            where=f"{name}/config.json",
-            config=files["config.json"],
-            quant_configs={key: value for key, value in files.items() if key != "config.json"},
-            side_configs={},
-            table=None,
-            index=None,
-            gguf=None,
-            disk_bytes=None,
-            disk_evidence=None,
-            files=tuple(files),
-        )
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        folder = self._folder / name
-        if not (folder / "config.json").is_file():
-            return None
-        wanted = ("config.json", "hf_quant_config.json")
-        return {
-            path.name: json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted(folder.glob("*.json"))
-            if path.name in wanted
-        }
-
-
-def read_cases(data: Path, engine: str) -> list[Mapping[str, Any]]:
-    """Every case of one engine, with what the project's `facts.jsonl` and one beside the cases add to their inputs."""
-    path = data / "groundtruth" / "reported-startups.jsonl"
-    rows = _read_lines(path)
-    files = [file for file in (OWN_FACTS, path.with_name("facts.jsonl")) if file.is_file()]
-    added = {fact["id"]: fact for file in files for fact in _read_lines(file)}
-    return [_with_facts(row, added.get(row.get("id", ""), {})) for row in rows if row.get("engine") == engine]
-
-
-def _read_lines(path: Path) -> list[Mapping[str, Any]]:
-    with path.open(encoding="utf-8") as handle:
-        return [json.loads(line) for line in handle if line.strip()]
-
-
-def _with_facts(row: Mapping[str, Any], fact: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A case with inputs that its source page states and the collection lacks; printed figures stay."""
-    row = {key: _stated(value) for key, value in row.items()}
-    version = row.get("engine_version") or fact.get("engine_version")
-    return {**row, "engine_version": version, "flags": {**fact.get("flags", {}), **row.get("flags", {})}}
 
 
 def newest_by_date(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, VllmVersion]]:
@@ -203,58 +104,6 @@ def prepare(row: Mapping[str, Any], models: ModelSet, history: list[tuple[str, V
         weights_known=_weights_known(
             row, checkpoint, reconstructed=models.is_reconstructed(row["config_dir"])
         ),
-    )
-
-
-def case_device(row: Mapping[str, Any]) -> Device | None:
-    """The card with the total the log printed; a class of cards where only its size is known."""
-    gpu, flags, said = row["gpu"], row["flags"], row["reported"]
-    total = gpu.get("total_gib")
-    device: Device | None
-    try:
-        device = find_device(re.sub(r"\(.*\)", "", gpu["name"]).strip())
-    except DeviceError:
-        device = _class_of(gpu["name"], flags.get("max_num_batched_tokens"))
-    usable, util = said.get("usable_gib"), flags.get("gpu_memory_utilization")
-    if total is None and usable is not None and util is not None:
-        total = usable / util
-    precise = total is not None and abs(total - round(total)) > 0.004
-    if device is None and total is None:
-        return None
-    if device is None:
-        device = find_device(f"{total}GiB")
-    if precise or device.name.startswith("custom:"):
-        size = int(total * GIB)
-        slack = int(0.005 * GIB)
-        device = replace(
-            device,
-            total_bytes=size,
-            total_low_bytes=size - slack,
-            total_high_bytes=size + slack,
-            evidence=reported("the case's own log"),
-        )
-    return device
-
-
-def _class_of(name: str, batch: int | None) -> Device | None:
-    """The middle of all catalogue cards sold with that many GB, None where the name gives no size."""
-    match = re.search(r"(\d+) GB (?:class|card)", name)
-    if match is None:
-        return None
-    size = int(match.group(1))
-    alike = [device for device in devices() if device.marketing_gb == size and device.vendor == "nvidia"]
-    if not alike:
-        return find_device(f"{size}GiB")
-    if size >= 70 and batch != 2048:
-        return None  # an A100 and an H100 of one size run with different default batches
-    if size >= 70:
-        alike = [device for device in alike if "a100" in device.name.lower()]
-    ordered = sorted(alike, key=lambda device: device.total_bytes)
-    middle = ordered[len(ordered) // 2]
-    return replace(
-        middle,
-        total_low_bytes=ordered[0].total_low_bytes,
-        total_high_bytes=ordered[-1].total_high_bytes,
     )
 
 
@@ -343,13 +192,6 @@ _METHOD_NAMES = {
     "fbgemm_fp8": ("fp8",),
     "auto-round": ("autoround",),
 }
-
-
-def _stated(value: Any) -> Any:
-    """A table without the keys that say nothing (null)."""
-    if isinstance(value, Mapping):
-        return {key: item for key, item in value.items() if item is not None}
-    return value
 
 
 def why_nothing(case: Case) -> str:
