@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from vramledger.ledger import RankLedger
+from vramledger.ledger import Entry, RankLedger
 from vramledger.pool import KvPool
 from vramledger.verdict import Verdict
 
@@ -30,8 +30,9 @@ class PlanInputs(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """A whole plan. Equal inputs give equal plans.
 
-    `budget_bytes` is what the engine's utilisation knob allots on one device; `printed` are the memory
-    lines of the engine's start-up log, worded as this version words them, with expected values.
+    `budget_bytes` is what the engine's utilisation knob allots on one device; `host` is what the instance keeps in
+    host memory, over all its processes; `printed` are the memory lines of the engine's start-up log, worded as
+    this version words them, with expected values.
     """
 
     inputs: PlanInputs
@@ -39,5 +40,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     ranks: tuple[RankLedger, ...]
     kv_pool: KvPool | None
     verdict: Verdict
+    host: tuple[Entry, ...] = ()
     printed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

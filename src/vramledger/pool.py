@@ -35,7 +35,8 @@ class KvGroup(Struct, frozen=True, kw_only=True):
     `kind` is the engine's word for the cache ("full_attention", "sliding_window", "mamba", "mla", ...).
     `block_size` is tokens a block; `page_bytes` one block of one layer on one rank;
     `blocks_per_request` what a request of the asked length may hold at most. A group may mix pages (a latent
-    and its index keys): `parts` has each, and the kind and page above are the first one's.
+    and its index keys): `parts` has each, and the kind and page above are the first one's. `pool_blocks` are the
+    blocks of the group's own pool, None where all groups draw from one.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class KvGroup(Struct, frozen=True, kw_only=True):
     blocks_per_request: int
     padding_layers: int = 0
     parts: tuple[KvPart, ...] = ()
+    pool_blocks: IntRange | None = None
 
 
 class KvPool(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from vramledger.engines import engine_names, find_engine
 from vramledger.engines.option import Option, OptionKind, closest
+from vramledger.errors import FlagError
 
 GENERAL = "Question"
 OUTPUT = "Output"
@@ -52,13 +54,59 @@ class GroupedCommand(click.Command):
         except click.NoSuchOption as problem:
             names = [
                 name
-                for param in self.params
+                for param in self.get_params(ctx)
                 for name in (*param.opts, *param.secondary_opts)
                 if name[:2] == "--"
             ]
             known = {name[2:].replace("-", "_"): name for name in names}
             near = [known[name] for name in closest(problem.option_name, known)]
             raise click.NoSuchOption(problem.option_name, possibilities=near, ctx=ctx) from None
+
+
+_ENGINE_OF = "vramledger.engine"
+DEFAULT_ENGINE = "vllm"
+
+
+class EngineCommand(GroupedCommand):
+    """A command that takes the flags of the engine that its `--engine` names."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        rules, _ = find_engine(ctx.meta.get(_ENGINE_OF, DEFAULT_ENGINE))
+        own = super().get_params(ctx)
+        return [*own[:-1], *engine_options(rules.OPTIONS), own[-1]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ENGINE_OF] = _named_engine(args)
+        return super().parse_args(ctx, args)
+
+
+def _named_engine(args: list[str]) -> str:
+    """The last `--engine` of a command line whose flags are not known yet. A name without rules here is left to the
+    command, which refuses it."""
+    found = DEFAULT_ENGINE
+    for index, text in enumerate(args):
+        if text == "--":
+            break
+        if text == "--engine" and index + 1 < len(args):
+            found = args[index + 1]
+        elif text.startswith("--engine="):
+            found = text.partition("=")[2]
+    try:
+        find_engine(found)
+    except FlagError:
+        return DEFAULT_ENGINE
+    return found
+
+
+def engine_option(help_text: str = "Engine; its newest version unless one is named.") -> GroupedOption:
+    """`--engine`, for a command of class EngineCommand."""
+    return GroupedOption(
+        ["engine", "--engine"],
+        default=DEFAULT_ENGINE,
+        metavar="NAME[==VERSION]",
+        help=f"{help_text} Known: {', '.join(engine_names())}. Its flags are those below.",
+        group=GENERAL,
+    )
 
 
 def engine_options(table: Iterable[Option]) -> list[GroupedOption]:

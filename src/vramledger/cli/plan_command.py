@@ -7,9 +7,9 @@ import click
 from vramledger.cli.options import (
     GENERAL,
     OUTPUT,
-    GroupedCommand,
+    EngineCommand,
     GroupedOption,
-    engine_options,
+    engine_option,
     headers_option,
     json_option,
 )
@@ -70,7 +70,7 @@ def run_plan(
     return {True: HOLDS, False: FAILS, None: UNTOLD}[answer.verdict.holds]
 
 
-command = GroupedCommand(
+command = EngineCommand(
     "plan",
     callback=run_plan,
     help=_HELP,
@@ -84,13 +84,7 @@ command = GroupedCommand(
             help="Device of the catalogue, or a size such as custom:79.19GiB.",
             group=GENERAL,
         ),
-        GroupedOption(
-            ["engine", "--engine"],
-            default="vllm",
-            metavar="NAME[==VERSION]",
-            help="Engine; its newest version unless one is named.",
-            group=GENERAL,
-        ),
+        engine_option(),
         GroupedOption(
             ["concurrency", "--concurrency"],
             type=click.IntRange(min=1),
@@ -100,7 +94,6 @@ command = GroupedCommand(
             group=GENERAL,
         ),
         headers_option(),
-        *engine_options(find_engine("vllm")[0].OPTIONS),
         GroupedOption(
             ["explain", "--explain"], is_flag=True, help="Formula and source under each entry.", group=OUTPUT
         ),

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from vramledger.hardware.catalogue import Device
     from vramledger.models.checkpoint import Checkpoint
 
-_MODULES = {"vllm": "vramledger.engines.vllm.options"}
+_MODULES = {
+    "vllm": "vramledger.engines.vllm.options",
+}
+_ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
 class Engine(Protocol):
@@ -46,7 +49,7 @@ def find_engine(text: str) -> tuple[Engine, str | None]:
     Raises FlagError for a name that has no folder here.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    module = _MODULES.get(name.lower())
+    module = _MODULES.get(_ALIASES.get(name.lower(), name.lower()))
     if module is None:
         raise FlagError(
             f"unknown engine {name!r}; known: {', '.join(engine_names())}", flag="engine", value=text

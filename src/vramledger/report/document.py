@@ -17,7 +17,7 @@ from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase, RankLedg
 from vramledger.pool import FloatRange, IntRange, KvPool
 from vramledger.verdict import Verdict
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 SchemaVersion = Annotated[
     str, Meta(description="Major and minor version of this document.", pattern=r"^1\.\d+$")
@@ -127,6 +127,9 @@ class KvGroupDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[KvPartDocument, ...],
         Meta(description="What the layers cache; kind and page_bytes above are those of the first part."),
     ]
+    pool_blocks: Annotated[
+        CountInterval | None, Meta(description="Blocks of the group's own pool; null where groups share one.")
+    ]
 
 
 class ConversionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +202,10 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     inputs: InputsDocument
     budget_bytes: Annotated[int, Meta(description="What the engine's share allots on one device.")]
     ranks: tuple[RankDocument, ...]
+    host: Annotated[
+        tuple[EntryDocument, ...],
+        Meta(description="What the instance keeps in host memory, over its processes."),
+    ]
     kv_pool: KvPoolDocument | None
     verdict: VerdictDocument
     printed: Annotated[
@@ -215,6 +222,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         inputs=_inputs(plan.inputs),
         budget_bytes=plan.budget_bytes,
         ranks=tuple(_rank(rank) for rank in plan.ranks),
+        host=tuple(_entry(entry) for entry in plan.host),
         kv_pool=_pool(plan.kv_pool) if plan.kv_pool is not None else None,
         verdict=_verdict(plan.verdict),
         printed=plan.printed,
@@ -300,6 +308,7 @@ def _pool(pool: KvPool) -> KvPoolDocument:
                     KvPartDocument(kind=part.kind, num_layers=part.num_layers, page_bytes=part.page_bytes)
                     for part in group.parts
                 ),
+                pool_blocks=None if group.pool_blocks is None else _counts(group.pool_blocks),
             )
             for group in pool.groups
         ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
 from msgspec import Struct
 
-from vramledger.ledger import ByteRange, Entry, Owner, RankLedger
+from vramledger.ledger import ByteRange, Entry, Owner, RankLedger, total
 from vramledger.report.bar import FILLS, memory_bar
 from vramledger.report.text import WIDE, Line, gib, gib_range, line, ranks_text, wrapped
 
@@ -46,18 +46,8 @@ def ledger_lines(rank: RankLedger, budget_bytes: int, *, width: int, explain: bo
         style="head",
     )
     yield memory_bar(rank, binding, width)
-    table = _columns(width, rank)
-    heads = ("low", "expected", "high")
-    yield line(table.row("  owner / entry", lifetime="lifetime", sizes=heads, evidence="evidence"), "dim")
-    for owner, group in groupby(sorted(rank.entries, key=_place), key=lambda entry: entry.owner):
-        entries = list(group)
-        if len(entries) > 1:
-            together = _sizes(rank.owned(owner)) if _together(entries) else ("", "", "")
-            yield _led_by_letter(table.row(f"{FILLS[owner]} {owner.value}", sizes=together), owner)
-        for entry in entries:
-            yield from _entry(entry, table, alone=len(entries) == 1)
-            if explain:
-                yield from _explained(entry, width)
+    table = _columns(width, [*rank.entries], [peak.occupied for peak in rank.peaks])
+    yield from _owners(rank.entries, table, width, explain=explain)
     yield line("  peaks (GiB)", "dim")
     for item in rank.peaks:
         binds = item.phase is binding
@@ -77,9 +67,30 @@ def ledger_lines(rank: RankLedger, budget_bytes: int, *, width: int, explain: bo
         yield from wrapped(text, width, first="  ", style="dim")
 
 
-def _columns(page: int, rank: RankLedger) -> _Columns:
-    sizes = [entry.bytes.high for entry in rank.entries] + [peak.occupied.high for peak in rank.peaks]
-    longest = max(len(gib(size)) for size in sizes)
+def host_lines(entries: Sequence[Entry], *, width: int, explain: bool = False) -> Iterator[Line]:
+    """What an instance keeps in host memory: its sum, and each entry."""
+    held = total(entry.bytes for entry in entries)
+    yield line(f"host memory: {gib_range(held)} GiB over all processes of the instance", "head")
+    yield from _owners(entries, _columns(width, entries, [held]), width, explain=explain)
+
+
+def _owners(entries: Iterable[Entry], table: _Columns, width: int, *, explain: bool) -> Iterator[Line]:
+    """Entries by owner, under the heads of the table."""
+    heads = ("low", "expected", "high")
+    yield line(table.row("  owner / entry", lifetime="lifetime", sizes=heads, evidence="evidence"), "dim")
+    for owner, group in groupby(sorted(entries, key=_place), key=lambda entry: entry.owner):
+        alike = list(group)
+        if len(alike) > 1:
+            together = _sizes(total(entry.bytes for entry in alike)) if _together(alike) else ("", "", "")
+            yield _led_by_letter(table.row(f"{FILLS[owner]} {owner.value}", sizes=together), owner)
+        for entry in alike:
+            yield from _entry(entry, table, alone=len(alike) == 1)
+            if explain:
+                yield from _explained(entry, width)
+
+
+def _columns(page: int, entries: Sequence[Entry], sums: Sequence[ByteRange]) -> _Columns:
+    longest = max(len(gib(size.high)) for size in (*(entry.bytes for entry in entries), *sums))
     if page >= WIDE:
         number = max(9, longest + 2)
         gap, lifetime, expected, indent = 2, 9, number, 4

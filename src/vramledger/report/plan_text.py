@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramledger.answer import Plan
 from vramledger.models.model import ParameterCounts
-from vramledger.report.ledger_text import ledger_lines
+from vramledger.report.ledger_text import host_lines, ledger_lines
 from vramledger.report.pool_text import pool_lines
 from vramledger.report.text import Line, billions, gib, line, wrapped
 from vramledger.verdict import Verdict
@@ -20,6 +20,9 @@ def plan_lines(
     for rank in plan.ranks:
         yield line()
         yield from ledger_lines(rank, plan.budget_bytes, width=width, explain=explain)
+    if plan.host:
+        yield line()
+        yield from host_lines(plan.host, width=width, explain=explain)
     yield line()
     if plan.kv_pool is None:
         yield line("KV pool: this model keeps no KV cache", "head")

@@ -32,6 +32,11 @@ def pool_lines(pool: KvPool, *, width: int) -> Iterator[Line]:
             ("steady state", f"{gib(pool.steady_bytes_per_request)} GiB a request: {_ratio_range(pool.steady_concurrency)} requests"),
         ]  # fmt: skip
     facts.append(("log line", pool.tokens_rule))
+    facts[2:2] = [
+        (f"{group.kind} pool", f"{_count_range(group.pool_blocks)} of {group.block_size:,} tokens")
+        for group in pool.groups
+        if group.pool_blocks is not None
+    ]
     for what, text in facts:
         yield from wrapped(text, width, first=f"  {what:<17}")
 
