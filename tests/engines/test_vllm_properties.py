@@ -27,6 +27,7 @@ from support import (
 )
 from support import settings as run_with
 from vramledger.answer import Plan
+from vramledger.engines.partition import local_experts
 from vramledger.engines.vllm.flags import AUTO, LORA_RANKS, ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
@@ -36,7 +37,7 @@ from vramledger.engines.vllm.kv_budget import (
     request_blocks,
     usable_bytes,
 )
-from vramledger.engines.vllm.sharding import local_experts, pipeline_layers, rank_kinds
+from vramledger.engines.vllm.sharding import pipeline_layers, rank_kinds
 from vramledger.engines.vllm.version import NEWEST, VllmVersion, parse_version
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import find_device
@@ -338,7 +339,7 @@ def test_ranks_share_all_experts(count: int, tp: int, dp: int, pp: int, redundan
         assert plan.ep == 1 or (count + redundant) % plan.ep
         return
     assert sorted(rank for kind in kinds for rank in kind.ranks) == list(range(tp * dp * pp))
-    held = [(kind.stage, local_experts(count, kind, plan, flags)) for kind in kinds for _ in kind.ranks]
+    held = [(kind.stage, local_experts(count, kind.cuts)) for kind in kinds for _ in kind.ranks]
     for stage in range(pp):
         sizes = [size for at, size in held if at == stage]
         assert sum(sizes) == count + redundant

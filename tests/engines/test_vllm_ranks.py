@@ -19,9 +19,10 @@ from support import (
     tensor_bytes,
     weights,
 )
+from vramledger.engines.partition import local_experts
 from vramledger.engines.vllm.flags import LORA_RANKS, ParallelPlan, VllmFlags
 from vramledger.engines.vllm.lora import LoraBytes, adapter_elements, lora_bytes
-from vramledger.engines.vllm.sharding import local_experts, pipeline_layers, rank_kinds
+from vramledger.engines.vllm.sharding import pipeline_layers, rank_kinds
 from vramledger.engines.vllm.version import NEWEST, parse_version
 
 
@@ -66,7 +67,7 @@ def experts(config: dict[str, Any], **values: Any) -> list[int]:
     plan, flags = ParallelPlan(enable_expert_parallel=True, **sizes), VllmFlags(**values)
     count = 256 if config is DEEPSEEK_V3 else 128
     found = {
-        rank: local_experts(count, kind, plan, flags)
+        rank: local_experts(count, kind.cuts)
         for kind in rank_kinds(model, plan, flags, NEWEST)
         for rank in kind.ranks
     }

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from vramledger.engines.partition import VOCAB_PADDING
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import RankKind, padded_vocab
+from vramledger.engines.vllm.sharding import RankKind
 from vramledger.models.mixers import (
     CompressedAttention,
     CrossAttention,
@@ -29,7 +30,7 @@ from vramledger.models.mixers import (
     TokenMixer,
 )
 from vramledger.models.model import Model, Tower
-from vramledger.units import ceil_div
+from vramledger.units import ceil_div, round_up
 
 
 class ActivationPeak(Struct, frozen=True, kw_only=True):
@@ -200,7 +201,7 @@ def sampler_peak(model: Model, settings: Settings) -> tuple[int, str]:
     if model.is_pooling:
         return 0, "no sampler: pooling model"
     rows = sampled_rows(model, settings)
-    vocab = padded_vocab(model.vocab_size) if settings.plan.tp > 1 else model.vocab_size
+    vocab = round_up(model.vocab_size, VOCAB_PADDING) if settings.plan.tp > 1 else model.vocab_size
     size = sampler_bytes_per_logit(settings)
     return size * rows * vocab, f"{size} B x R {rows} x V {vocab}"
 

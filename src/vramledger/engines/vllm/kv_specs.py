@@ -12,9 +12,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vramledger.engines.partition import local_kv_heads
 from vramledger.engines.vllm.attention_backends import primary_block_size, runs_mla
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import local_kv_heads
 from vramledger.engines.vllm.states import recurrent_mode, recurrent_state
 from vramledger.formats.dtypes import DType
 from vramledger.formats.kv import KvFormat, kv_bytes, latent_bytes

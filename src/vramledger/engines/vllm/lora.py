@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from vramledger.engines.partition import local_part
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import RankKind, local_part, repetitions
+from vramledger.engines.vllm.sharding import RankKind, stage_repetitions
 from vramledger.models.model import Model
 from vramledger.models.tensors import Component, Role, Tensor
 
@@ -49,18 +50,18 @@ def lora_bytes(model: Model, kind: RankKind, settings: Settings) -> LoraBytes:
     shard = plan.tp if flags.fully_sharded_loras else 1
     linears = experts = vocabulary = 0
     for tensor in _adaptable(model.tensors):
-        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings, model_type=model.model_type)
+        repeat = stage_repetitions(tensor, kind, tied=model.tie_word_embeddings, model_type=model.model_type)
         if not repeat:
             continue
         if tensor.role in EXPERTS:
-            count, out, inp = (_local(tensor, index, kind, settings) for index in range(3))
+            count, out, inp = (_local(tensor, index, kind) for index in range(3))
             parts = len(tensor.axes[1])
             experts += repeat * count * rank * (out + parts * inp)
         elif tensor.role in COLUMN:
-            out, inp = _local(tensor, 0, kind, settings), _local(tensor, 1, kind, settings)
+            out, inp = _local(tensor, 0, kind), _local(tensor, 1, kind)
             linears += repeat * rank * (out + len(tensor.axes[0]) * inp // shard)
         else:
-            out, inp = _local(tensor, 0, kind, settings), _local(tensor, 1, kind, settings)
+            out, inp = _local(tensor, 0, kind), _local(tensor, 1, kind)
             linears += repeat * rank * (out // shard + inp)
     rows = model.vocab_size if settings.version.since(12) else model.vocab_size + EXTRA_VOCAB
     if kind.is_first:
@@ -82,5 +83,5 @@ def _adaptable(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
             yield tensor
 
 
-def _local(tensor: Tensor, axis: int, kind: RankKind, settings: Settings) -> int:
-    return sum(local_part(part, tensor, kind, settings.plan, settings.flags) for part in tensor.axes[axis])
+def _local(tensor: Tensor, axis: int, kind: RankKind) -> int:
+    return sum(local_part(part, tensor, kind.cuts) for part in tensor.axes[axis])

@@ -6,10 +6,17 @@ distributed/utils.py (get_pp_indices).
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 
-from msgspec import Struct
-
+from vramledger.engines.partition import (
+    TOWERS,
+    Cuts,
+    PipelineStage,
+    dealt,
+    given_stages,
+    repetitions,
+    stage_ranges,
+)
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.support import has_left
 from vramledger.engines.vllm.version import VllmVersion
@@ -21,23 +28,17 @@ from vramledger.models.mixers import (
     MixtureOfExperts,
 )
 from vramledger.models.model import Model
-from vramledger.models.tensors import AxisKind, Component, Part, Role, Stage, Tensor
-from vramledger.units import round_up
+from vramledger.models.tensors import Component, Role, Stage, Tensor
 
-VOCAB_PADDING = 64
 MAX_EXTRA_LAYERS = 1024
-TOWERS = (Component.VISION, Component.AUDIO, Component.PROJECTOR)
 
 
-class RankKind(Struct, frozen=True, kw_only=True):
-    """One kind of rank: its pipeline stage, its layers, how many of the experts it holds."""
+class RankKind(PipelineStage, frozen=True, kw_only=True):
+    """One kind of rank: its pipeline stage, its layers, and what part of everything it holds."""
 
     ranks: tuple[int, ...]
     stage: int
-    layers: range
-    is_first: bool
-    is_last: bool
-    expert_position: int
+    cuts: Cuts
 
     @property
     def kv_layers(self) -> range:
@@ -55,25 +56,17 @@ def pipeline_layers(
     Raises FlagError for a partition that does not add up or more stages than layers.
     """
     if partition is not None:
-        if len(partition) != pp or sum(partition) != num_layers or min(partition) < 0:
-            raise FlagError(
-                f"pp-layer-partition {partition} does not give {num_layers} layers to {pp} stages",
-                flag="pp_layer_partition",
-                value=partition,
-            )
-        counts = list(partition)
+        return given_stages(num_layers, pp, partition, flag="pp_layer_partition")
+    if pp > num_layers:
+        raise FlagError(f"--pp {pp} is more than the {num_layers} layers", flag="pp", value=pp)
+    base, remainder = divmod(num_layers, pp)
+    counts = [base] * pp
+    if version.since(8):
+        for offset in range(remainder):
+            counts[(pp - 2 - offset) % pp] += 1
     else:
-        if pp > num_layers:
-            raise FlagError(f"--pp {pp} is more than the {num_layers} layers", flag="pp", value=pp)
-        base, remainder = divmod(num_layers, pp)
-        counts = [base] * pp
-        if version.since(8):
-            for offset in range(remainder):
-                counts[(pp - 2 - offset) % pp] += 1
-        else:
-            counts[-1] += remainder
-    edges = [sum(counts[:index]) for index in range(pp + 1)]
-    return [range(start, end) for start, end in pairwise(edges)]
+        counts[-1] += remainder
+    return stage_ranges(counts)
 
 
 def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: VllmVersion) -> list[RankKind]:
@@ -120,54 +113,30 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
                 layers=stages[stage],
                 is_first=stage == 0,
                 is_last=stage == plan.pp - 1,
-                expert_position=alike[0][1],
+                cuts=_cuts(plan, flags, alike[0][1]),
             )
         )
     return out
 
 
 def _expert_share_class(position: int, experts: set[int], plan: ParallelPlan, flags: VllmFlags) -> int:
-    return sum(position < (count + flags.num_redundant_experts) % plan.ep for count in sorted(experts))
+    return sum(dealt(count + flags.num_redundant_experts, plan.ep, position) for count in sorted(experts))
 
 
-def local_experts(num_experts: int, kind: RankKind, plan: ParallelPlan, flags: VllmFlags) -> int:
-    """Experts of one layer on a rank."""
-    if plan.ep == 1:
-        return num_experts
-    physical = num_experts + flags.num_redundant_experts
-    return physical // plan.ep + (1 if kind.expert_position < physical % plan.ep else 0)
-
-
-def local_kv_heads(kv_heads: int, tp: int) -> int:
-    """KV heads a rank keeps: divided, or one where there are more ranks than heads.
-
-    Raises FlagError where neither number divides the other (model_executor/layers/linear.py).
-    """
-    if kv_heads % tp == 0:
-        return kv_heads // tp
-    if tp % kv_heads == 0:
-        return 1
-    raise FlagError(
-        f"{kv_heads} KV heads of the model neither divide by --tensor-parallel-size {tp} nor divide it",
-        flag="tensor_parallel_size",
-        value=tp,
+def _cuts(plan: ParallelPlan, flags: VllmFlags, expert_position: int) -> Cuts:
+    """What tp and expert parallelism make of a rank; the experts' columns are cut over the ranks of their group
+    that do not deal them out (fused_moe/config.py)."""
+    return Cuts(
+        attention=plan.tp,
+        dense=plan.tp,
+        shared=plan.tp,
+        vocab=plan.tp,
+        expert_width=plan.expert_group // plan.ep,
+        expert_ranks=plan.ep,
+        expert_rank=expert_position,
+        redundant_experts=flags.num_redundant_experts,
+        towers=None if flags.mm_encoder_tp_mode == "data" else plan.tp,
     )
-
-
-def divided(count: int, tp: int, what: str) -> int:
-    """count / tp, or a FlagError that names `what`."""
-    if count % tp:
-        raise FlagError(
-            f"{count} {what} of the model do not divide by --tensor-parallel-size {tp}",
-            flag="tensor_parallel_size",
-            value=tp,
-        )
-    return count // tp
-
-
-def extended_groups(groups: int, tp: int) -> int:
-    """Mamba-2 groups after replication to a multiple that tp divides."""
-    return groups if groups % tp == 0 else groups + (tp - groups)
 
 
 def check_heads(model: Model, plan: ParallelPlan) -> None:
@@ -182,10 +151,6 @@ def check_heads(model: Model, plan: ParallelPlan) -> None:
                 flag="tensor_parallel_size",
                 value=plan.tp,
             )
-
-
-def padded_vocab(rows: int) -> int:
-    return round_up(rows, VOCAB_PADDING)
 
 
 # Encoders that run through Transformers' own classes, and projectors made of replicated linears
@@ -210,54 +175,6 @@ def is_whole(tensor: Tensor, model_type: str, version: VllmVersion) -> bool:
     return model_type == "whisper" and tensor.role is Role.EMBEDDING
 
 
-def local_part(part: Part, tensor: Tensor, kind: RankKind, plan: ParallelPlan, flags: VllmFlags) -> int:
-    """Positions of one axis part that a rank holds.
-
-    Raises FlagError, naming the tensor, where tp does not divide what it must.
-    """
-    tp = plan.tp
-    if tensor.component in TOWERS and (flags.mm_encoder_tp_mode == "data" or not _divides(part, tp)):
-        return part.size
-    match part.kind:
-        case AxisKind.VOCAB if tensor.role in (Role.EMBEDDING, Role.LM_HEAD):
-            rows = padded_vocab(part.size)
-            if rows % tp:
-                raise _indivisible(tensor, rows, tp)
-            return rows // tp
-        case AxisKind.KV_HEADS:
-            width = part.size // part.units
-            return local_kv_heads(part.units, tp) * width
-        case AxisKind.Q_HEADS | AxisKind.SSM_HEADS:
-            if part.units % tp:
-                raise _indivisible(tensor, part.units, tp)
-            return part.size // tp
-        case AxisKind.INTERMEDIATE:
-            ways = plan.expert_group // plan.ep if tensor.num_experts else tp
-            if part.size % ways:
-                raise _indivisible(tensor, part.size, ways)
-            return part.size // ways
-        case AxisKind.SSM_GROUPS:
-            width = part.size // part.units
-            return extended_groups(part.units, tp) * width // tp
-        case AxisKind.EXPERTS:
-            return local_experts(part.size, kind, plan, flags)
-        case _:
-            return part.size
-
-
-def _divides(part: Part, tp: int) -> bool:
-    return part.units % tp == 0
-
-
-def _indivisible(tensor: Tensor, size: int, ways: int) -> FlagError:
-    module = tensor.name.replace("{layer}", "*").replace("{expert}", "*").replace("{block}", "*")
-    return FlagError(
-        f"--tensor-parallel-size: {size} of {module} cannot be cut into {ways} equal parts",
-        flag="tensor_parallel_size",
-        value=ways,
-    )
-
-
 # Models whose classes build both ends, the last norm, or the embedding alone on every pipeline stage.
 BOTH_ENDS = frozenset(
     (
@@ -279,29 +196,16 @@ FINAL_NORM = (BOTH_ENDS - {"qwen3_next"}) | {
 EMBEDDING_ALONE = frozenset(("qwen3_5", "qwen3_5_moe"))
 
 
-def repetitions(tensor: Tensor, kind: RankKind, plan: ParallelPlan, *, tied: bool, model_type: str) -> int:
-    """How many of a tensor's repetitions a rank's stage holds.
-
-    A tied embedding also sits on the last stage, where it is the head; encoders and their projectors sit on
-    every stage.
-    """
-    if tensor.component in TOWERS:
+def stage_repetitions(tensor: Tensor, kind: RankKind, *, tied: bool, model_type: str) -> int:
+    """How many of a tensor's repetitions a rank's stage holds: one of every stage for what a class builds on each."""
+    outside = not tensor.layers and tensor.component not in (*TOWERS, Component.DRAFT)
+    if outside and _is_on_every_stage(tensor, model_type):
         return tensor.repetitions
-    if tensor.component is Component.DRAFT:
-        return tensor.repetitions if kind.is_last else 0
-    if tensor.layers and tensor.component is Component.DECODER:
-        if plan.pp == 1:
-            return len(tensor.layers)
-        return sum(layer in kind.layers for layer in tensor.layers)
+    return repetitions(tensor, kind, tied=tied)
+
+
+def _is_on_every_stage(tensor: Tensor, model_type: str) -> bool:
     ends = (Role.EMBEDDING, Role.LM_HEAD) if model_type in BOTH_ENDS else (Role.EMBEDDING,)
     if model_type in BOTH_ENDS | EMBEDDING_ALONE and tensor.role in ends:
-        return tensor.repetitions
-    if tensor.role is Role.NORM and tensor.stage is Stage.LAST and model_type in FINAL_NORM:
-        return tensor.repetitions
-    if tensor.stage is Stage.EVERY:
-        return tensor.repetitions
-    if tensor.stage is Stage.LAST:
-        return tensor.repetitions if kind.is_last else 0
-    if kind.is_first or (tied and kind.is_last and tensor.role is Role.EMBEDDING):
-        return tensor.repetitions
-    return 0
+        return True
+    return tensor.role is Role.NORM and tensor.stage is Stage.LAST and model_type in FINAL_NORM

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.partition import divided, extended_groups
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import divided, extended_groups
 from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.models.mixers import (
     GatedDeltaNet,

@@ -12,12 +12,13 @@ from math import prod
 from msgspec import Struct, field
 
 from vramledger.engines.allocator import Slack, allocation_slack
+from vramledger.engines.partition import TOWERS, local_part, local_sizes
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_format, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import TOWERS, RankKind, is_whole, local_part, repetitions
+from vramledger.engines.vllm.sharding import RankKind, is_whole, stage_repetitions
 from vramledger.formats.weights import (
     Bnb4,
     Bnb8,
@@ -119,7 +120,7 @@ class _Matrix(Struct):
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
     """Weights of one kind of rank. Raises FlagError where the plan does not divide the model."""
-    model, plan = checkpoint.model, settings.plan
+    model = checkpoint.model
     matrices: dict[tuple[object, ...], _Matrix] = {}
     absorbed = 0
     experts_as = _experts_format(checkpoint, settings)
@@ -129,7 +130,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
         tensor = item.tensor
         if not _is_loaded(tensor, settings):
             continue
-        repeat = repetitions(tensor, kind, plan, tied=model.tie_word_embeddings, model_type=model.model_type)
+        repeat = stage_repetitions(tensor, kind, tied=model.tie_word_embeddings, model_type=model.model_type)
         if not repeat:
             continue
         stored = _online(item, settings)
@@ -290,15 +291,9 @@ def _add(groups: dict[str, GroupBytes], matrix: _Matrix) -> None:
 
 
 def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int]:
-    plan, flags = settings.plan, settings.flags
     if is_whole(tensor, settings.model_type, settings.version):
         return list(tensor.shape)
-    return [
-        local_part(axis[0], tensor, kind, plan, flags)
-        if len(axis) == 1
-        else sum(local_part(part, tensor, kind, plan, flags) for part in axis)
-        for axis in tensor.axes
-    ]
+    return local_sizes(tensor, kind.cuts)
 
 
 def _local_elements(tensor: Tensor, settings: Settings, kind: RankKind) -> int:
@@ -355,7 +350,7 @@ def _collect(
         )
     parts = tensor.axes[-len(sizes)]
     if len(parts) > 1:
-        found.rows += [local_part(part, tensor, kind, settings.plan, settings.flags) for part in parts]
+        found.rows += [local_part(part, tensor, kind.cuts) for part in parts]
     else:
         found.rows.append(sizes[0])
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.partition import local_experts
 from vramledger.engines.vllm.attention_backends import latent_mixers
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
-from vramledger.engines.vllm.sharding import RankKind, local_experts
+from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.sparse_buffer import SparseBuffer
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
@@ -106,7 +107,7 @@ def _one_layer(
         case _:
             first, second = 0, 0
     buffers = round_up(max(first, rows * width) * element, 256) + round_up(second * element, 256)
-    experts = local_experts(mixer.num_experts, kind, plan, settings.flags)
+    experts = local_experts(mixer.num_experts, kind.cuts)
     routing = tokens * mixer.num_experts * 4 + tokens * top_k * 8 + (tokens * top_k + experts * 128) * 4
     return MoeWorkspace(
         buffer_bytes=buffers,
