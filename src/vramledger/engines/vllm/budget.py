@@ -10,6 +10,7 @@ from math import ceil
 from msgspec import Struct
 
 from vramledger.engines.allocator import Slack
+from vramledger.engines.device_tensors import NO_SLACK
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
 from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
@@ -28,7 +29,7 @@ from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.sparse_buffer import sparse_buffer
 from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
-from vramledger.engines.vllm.weights import NO_SLACK, RankWeights, rank_weights
+from vramledger.engines.vllm.weights import RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
     AttentionWorkspace,
     MoeWorkspace,

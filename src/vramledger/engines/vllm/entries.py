@@ -16,7 +16,7 @@ from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.runtime import counts_context_in_budget
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
-from vramledger.engines.vllm.weights import GroupBytes, RankWeights
+from vramledger.engines.vllm.weights import RankWeights
 from vramledger.evidence import Evidence, assumed, calculated, reported
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import (
@@ -96,31 +96,13 @@ def _entry(
     )
 
 
-SHOWN_SHAPES = 10
-
-
-def _shapes(group: GroupBytes) -> str:
-    """The local device tensors of a line: repetitions, experts, rows and columns."""
-    shown = [
-        f"{repeat} x " + (f"{experts} x " if experts > 1 else "") + f"[{rows} x {columns}]"
-        for repeat, experts, rows, columns in group.parts[:SHOWN_SHAPES]
-    ]
-    more = len(group.parts) - len(shown)
-    return " + ".join(shown) + (f" + {more} more" if more else "")
-
-
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
     repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
     out = []
     for name, group in weights.groups.items():
-        formula = f"{_shapes(group)}: {group.elements} B"
-        if group.scales:
-            formula += f" + scales and zero points {group.scales} B"
-        if group.padding:
-            formula += f" + padding {group.padding} B"
-        out.append(_entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, formula)))
+        out.append(_entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, group.formula)))
     out.append(
         _entry(
             Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,

@@ -11,6 +11,7 @@ from math import lcm
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vramledger.engines.device_tensors import Laid
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.settings import Settings
 from vramledger.formats.dtypes import DType
@@ -35,18 +36,6 @@ FP32 = 4
 
 MARLIN_PADS_EXPERTS_SINCE = 26
 SMALLEST_GROUP = 32
-
-
-class Laid(Struct, frozen=True):
-    """Bytes of one local matrix (or stack): elements, scales and zero points, padding."""
-
-    elements: int
-    scales: int
-    padding: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.elements + self.scales + self.padding
 
 
 class ExpertPadding(Struct, frozen=True, kw_only=True):

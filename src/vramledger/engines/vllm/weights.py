@@ -6,16 +6,26 @@ layers/mla.py, layers/attention/mla_attention.py (absorbed copies).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from vramledger.engines.allocator import Slack, allocation_slack
-from vramledger.engines.partition import TOWERS, local_part, local_sizes
+from vramledger.engines.allocator import Slack
+from vramledger.engines.device_tensors import (
+    NO_SLACK,
+    GroupBytes,
+    Laid,
+    Matrices,
+    Matrix,
+    collect_linear,
+    collect_plain,
+    grouped,
+    matrices_slack,
+)
+from vramledger.engines.partition import TOWERS, local_sizes
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
-from vramledger.engines.vllm.layouts import ExpertPadding, Laid, expert_format, expert_padding, matrix_bytes
+from vramledger.engines.vllm.layouts import ExpertPadding, expert_format, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, is_whole, stage_repetitions
@@ -40,47 +50,6 @@ from vramledger.units import MIB, round_up
 
 SPLIT_LIMIT_BYTES = 20 * MIB  # max_split_size_mb while loading since 0.31 (v1/worker/gpu_worker.py)
 
-_FUSED = {
-    Role.Q: "qkv", Role.K: "qkv", Role.V: "qkv", Role.GATE: "gate_up", Role.UP: "gate_up",
-    Role.SHARED_GATE: "shared_gate_up", Role.SHARED_UP: "shared_gate_up",
-    Role.EXPERT_GATE: "w13", Role.EXPERT_UP: "w13", Role.Q_A: "qkv_a", Role.KV_A: "qkv_a",
-}  # fmt: skip
-
-# Projections of linear attention that the engine merges (models/qwen3_next.py, qwen3_5.py).
-_FUSED_NAMES = {
-    "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
-    "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
-}  # fmt: skip
-
-_GROUPS = {
-    Role.EMBEDDING: "embedding", Role.POSITION_EMBEDDING: "embedding", Role.LM_HEAD: "lm_head",
-    Role.NORM: "norms", Role.ROUTER: "routers",
-    Role.Q: "attention", Role.K: "attention", Role.V: "attention", Role.QKV: "attention", Role.O: "attention",
-    Role.Q_A: "attention", Role.Q_B: "attention", Role.KV_A: "attention", Role.KV_B: "attention",
-    Role.INDEXER: "attention", Role.SINKS: "attention",
-    Role.GATE: "mlp", Role.UP: "mlp", Role.GATE_UP: "mlp", Role.DOWN: "mlp",
-    Role.EXPERT_GATE: "experts", Role.EXPERT_UP: "experts", Role.EXPERT_GATE_UP: "experts",
-    Role.EXPERT_DOWN: "experts",
-    Role.SHARED_GATE: "shared experts", Role.SHARED_UP: "shared experts",
-    Role.SHARED_GATE_UP: "shared experts", Role.SHARED_DOWN: "shared experts",
-    Role.SSM_IN: "recurrent", Role.SSM_CONV: "recurrent", Role.SSM_OUT: "recurrent", Role.SSM_PARAM: "recurrent",
-}  # fmt: skip
-
-
-class GroupBytes(Struct):
-    """Running totals of one line of the ledger. `parts` are (repetitions, experts, rows, columns) of the local
-    device tensors, before padding."""
-
-    elements: int = 0
-    scales: int = 0
-    padding: int = 0
-    tensors: int = 0
-    parts: list[tuple[int, int, int, int]] = []
-
-    @property
-    def total(self) -> int:
-        return self.elements + self.scales + self.padding
-
 
 class RankWeights(Struct, frozen=True, kw_only=True):
     """Device bytes of one rank. `slack` is what the allocator takes beside the tensors, `load_peak_extra_bytes`
@@ -103,25 +72,10 @@ class RankWeights(Struct, frozen=True, kw_only=True):
         return held + self.absorbed_bytes + self.rope_bytes + self.slack.stranded_bytes
 
 
-class _Matrix(Struct):
-    """Logical tensors that lie in one device tensor. `layers` orders allocations; `dense_bytes` is set for
-    tensors without a matrix layout."""
-
-    format: WeightFormat
-    group: str
-    role: Role
-    layers: tuple[int, ...]
-    repeat: int
-    rows: list[int] = field(default_factory=list)
-    columns: int = 0
-    experts: int = 1
-    laid: Laid | None = None
-
-
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
     """Weights of one kind of rank. Raises FlagError where the plan does not divide the model."""
     model = checkpoint.model
-    matrices: dict[tuple[object, ...], _Matrix] = {}
+    matrices: Matrices = {}
     absorbed = 0
     experts_as = _experts_format(checkpoint, settings)
     twice = _keys_as_values(checkpoint)
@@ -134,24 +88,16 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
         if not repeat:
             continue
         stored = _online(item, settings)
+        sizes = _local_sizes(tensor, settings, kind)
         if tensor.linear:
             for _ in range(2 if (tensor.module, tensor.layers) in twice else 1):
-                _collect(matrices, tensor, stored, repeat, settings, kind)
+                collect_linear(matrices, tensor, stored, repeat, sizes, kind.cuts)
             if absorbs and tensor.role is Role.KV_B and not isinstance(stored, Dense):
-                absorbed += repeat * settings.dtype.bytes_for(_local_elements(tensor, settings, kind))
+                absorbed += repeat * settings.dtype.bytes_for(prod(sizes))
         else:
-            sizes = _local_sizes(tensor, settings, kind)
-            matrices[tensor.name, tensor.layers] = _Matrix(
-                format=stored,
-                group=_group_name(tensor),
-                role=tensor.role,
-                layers=tensor.layers,
-                repeat=repeat,
-                rows=sizes[:1],
-                columns=prod(sizes[1:]),
-                laid=_plain(tensor, sizes, settings, device, experts_as),
+            collect_plain(
+                matrices, tensor, stored, repeat, sizes, _plain(tensor, sizes, settings, device, experts_as)
             )
-    groups: dict[str, GroupBytes] = {}
     largest = unpacked = 0
     for matrix in matrices.values():
         if matrix.laid is None:
@@ -160,41 +106,18 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, dev
                 largest = max(largest, matrix.laid.total)
             if isinstance(matrix.format, Bnb4 | Bnb8):
                 unpacked = max(unpacked, settings.dtype.bytes_for(sum(matrix.rows) * matrix.columns))
-        _add(groups, matrix)
     rope = rope_tables(model, settings)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
-        groups=groups,
+        groups=grouped(matrices.values()),
         absorbed_bytes=absorbed,
         rope_bytes=rope.bytes,
         rope_formula=rope.formula,
-        slack=NO_SLACK if device.vendor == "cpu" else _slack(matrices.values(), limit),
+        slack=NO_SLACK if device.vendor == "cpu" else matrices_slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
         dequantised_bytes=unpacked,
         expert_format=_format_name(experts_as),
     )
-
-
-NO_SLACK = Slack(stranded_bytes=0, idle_bytes=0)
-
-
-def _slack(matrices: Iterable[_Matrix], max_split_bytes: int) -> Slack:
-    """The allocator's slack, by runs of layers that hold the same tensors."""
-    runs: dict[tuple[tuple[int, ...], int], list[int]] = {}
-    for matrix in matrices:
-        runs.setdefault((matrix.layers, matrix.repeat), []).extend(_allocations(matrix))
-    total = NO_SLACK
-    for (_, repeat), sizes in runs.items():
-        total = total + allocation_slack(tuple(sizes), repeat, max_split_bytes)
-    return total
-
-
-def _allocations(matrix: _Matrix) -> list[int]:
-    """Sizes of the device tensors of one repetition."""
-    laid = matrix.laid
-    assert laid is not None
-    out = [laid.elements + laid.padding]
-    return [*out, laid.scales] if laid.scales else out
 
 
 def _keys_as_values(checkpoint: Checkpoint) -> frozenset[tuple[str, tuple[int, ...]]]:
@@ -264,40 +187,10 @@ def _online(item: StoredTensor, settings: Settings) -> WeightFormat:
             return item.format
 
 
-def _group_name(tensor: Tensor) -> str:
-    if tensor.component is Component.DRAFT:
-        return "draft"
-    if tensor.component in TOWERS:
-        return (
-            f"{tensor.component.value} tower" if tensor.component is not Component.PROJECTOR else "projector"
-        )
-    if tensor.component is Component.ENCODER:
-        return "encoder"
-    return _GROUPS.get(tensor.role, "other")
-
-
-def _add(groups: dict[str, GroupBytes], matrix: _Matrix) -> None:
-    """Put a laid-out matrix on its group's line."""
-    laid, repeat = matrix.laid, matrix.repeat
-    assert laid is not None
-    found = groups.get(matrix.group)
-    if found is None:
-        found = groups[matrix.group] = GroupBytes()
-    found.elements += laid.elements * repeat
-    found.scales += laid.scales * repeat
-    found.padding += laid.padding * repeat
-    found.tensors += repeat
-    found.parts.append((repeat, matrix.experts, sum(matrix.rows), matrix.columns))
-
-
 def _local_sizes(tensor: Tensor, settings: Settings, kind: RankKind) -> list[int]:
     if is_whole(tensor, settings.model_type, settings.version):
         return list(tensor.shape)
     return local_sizes(tensor, kind.cuts)
-
-
-def _local_elements(tensor: Tensor, settings: Settings, kind: RankKind) -> int:
-    return prod(_local_sizes(tensor, settings, kind))
 
 
 def _plain(
@@ -323,39 +216,7 @@ def _padded_elements(tensor: Tensor, sizes: list[int], padding: ExpertPadding) -
     return count
 
 
-def _collect(
-    matrices: dict[tuple[object, ...], _Matrix],
-    tensor: Tensor,
-    stored: WeightFormat,
-    repeat: int,
-    settings: Settings,
-    kind: RankKind,
-) -> None:
-    """Put a matrix beside those it is fused with."""
-    sizes = _local_sizes(tensor, settings, kind)
-    experts = sizes.pop(0) if tensor.num_experts else 1
-    parent, _, name = tensor.module.rpartition(".")
-    fused = _FUSED.get(tensor.role) or _FUSED_NAMES.get(name)
-    key = (fused or tensor.name, parent, tensor.layers, stored)
-    found = matrices.get(key)
-    if found is None:
-        found = matrices[key] = _Matrix(
-            format=stored,
-            group=_group_name(tensor),
-            role=tensor.role,
-            layers=tensor.layers,
-            repeat=repeat,
-            columns=prod(sizes[1:]),
-            experts=experts,
-        )
-    parts = tensor.axes[-len(sizes)]
-    if len(parts) > 1:
-        found.rows += [local_part(part, tensor, kind.cuts) for part in parts]
-    else:
-        found.rows.append(sizes[0])
-
-
-def _lay_out(matrix: _Matrix, settings: Settings, device: Device) -> Laid:
+def _lay_out(matrix: Matrix, settings: Settings, device: Device) -> Laid:
     """Bytes of a fused matrix, its experts' padding included."""
     rows, columns = tuple(matrix.rows), matrix.columns
     stored = matrix.format
