@@ -29,8 +29,12 @@ MAX_RETRIES = 3
 HEADER_DEADLINE_S = 120.0
 
 
-def hub_listing(text: str, *, endpoint: str | None = None, cache_dir: Path | None = None) -> Listing:
+def hub_listing(
+    text: str, *, endpoint: str | None = None, cache_dir: Path | None = None, main_file: str = "config.json"
+) -> Listing:
     """The files of the repository `text` (`org/name` or `org/name@revision`) at one commit.
+
+    `main_file` is what a snapshot in the local cache is found by.
 
     Raises SourceError that says what to do: where huggingface_hub is not installed, the repository is gated
     or not there, or the hub cannot be reached and the cache does not have it.
@@ -38,13 +42,18 @@ def hub_listing(text: str, *, endpoint: str | None = None, cache_dir: Path | Non
     hub = _import_hub()
     repo, _, revision = text.partition("@")
     request = _Request(
-        hub=hub, repo=repo, revision=revision or "main", endpoint=endpoint, cache_dir=cache_dir
+        hub=hub,
+        repo=repo,
+        revision=revision or "main",
+        endpoint=endpoint,
+        cache_dir=cache_dir,
+        main_file=main_file,
     )
     if hub.constants.HF_HUB_OFFLINE:
         cached = request.cached("HF_HUB_OFFLINE is set: only the local cache was read")
         if cached is None:
             raise SourceError(
-                f"{text} is not in the local hub cache and HF_HUB_OFFLINE is set; unset it, or download config.json first",
+                f"{text} is not in the local hub cache and HF_HUB_OFFLINE is set; unset it, or download {main_file} first",
                 repo=repo,
             )
         return cached
@@ -106,10 +115,11 @@ class _Request(Struct, frozen=True, kw_only=True):
     revision: str
     endpoint: str | None
     cache_dir: Path | None
+    main_file: str
 
     def cached(self, note: str) -> Listing | None:
-        """The snapshot in the local cache, None where it has no config.json."""
-        path = self._cached_file("config.json", self.revision)
+        """The snapshot in the local cache, None where it has no `main_file`."""
+        path = self._cached_file(self.main_file, self.revision)
         return None if path is None else folder_listing(path.parent, model_id=self.repo, notes=(note,))
 
     def download(self, name: str, commit: str, size_bytes: int | None) -> Path:
