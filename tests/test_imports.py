@@ -22,7 +22,7 @@ FLOORS: dict[str, int] = {
     "formats": 1, "hardware": 1,
     "models": 2,
     "engines": 3,
-    "kvcache": 4, "workload": 4,
+    "kvcache": 4, "workload": 4, "lifecycle": 4,
     "admission": 5, "simulation": 5,
     "telemetry": 6, "diagnosis": 6, "gateway": 6, "experiment": 6,
     "manifest": 7, "planning": 7, "api": 7, "": 7,

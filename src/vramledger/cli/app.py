@@ -19,6 +19,7 @@ PIPE_CLOSED = 141
 # Short helps stand here so that the list of commands loads none of them.
 _COMMANDS = {
     "plan": "Where every byte goes on each rank, and the KV budget the engine would print.",
+    "rollout": "What devices and host hold while an instance is replaced, step by step.",
     "model": "What a model is: layers, parameters, formats, KV bytes a token.",
     "devices": "Devices of the catalogue and their memory.",
     "schema": "The JSON Schema of what --json writes.",

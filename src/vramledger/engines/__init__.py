@@ -10,6 +10,7 @@ from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan
+    from vramledger.engines.lifecycle import Lifecycle
     from vramledger.engines.option import Option
     from vramledger.hardware.catalogue import Device
     from vramledger.models.checkpoint import Checkpoint
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
 }
+_LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -57,6 +59,12 @@ def find_engine(text: str) -> tuple[Engine, str | None]:
     if equals and not version:
         raise FlagError(f"--engine {text!r} names no version after ==", flag="engine", value=text)
     return cast(Engine, importlib.import_module(module)), version or None
+
+
+def find_lifecycle(engine: str) -> Lifecycle | None:
+    """What is known about how an engine starts and sleeps; None where nothing is."""
+    module = _LIFECYCLES.get(engine)
+    return None if module is None else cast("Lifecycle", importlib.import_module(module))
 
 
 def engine_names() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ _DOCUMENTS = {
     "plan": ("vramledger.report.document", "PlanDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
     "devices": ("vramledger.report.devices_document", "DevicesDocument"),
+    "rollout": ("vramledger.report.rollout_document", "RolloutsDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
