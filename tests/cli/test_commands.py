@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -273,7 +274,9 @@ def test_group_help_lists_commands_and_exit_codes() -> None:
 
 def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plam"]) == 2
-    assert "plan, model" in capsys.readouterr().err
+    known = capsys.readouterr().err.partition("commands are ")[2].strip().rstrip(".").split(", ")
+    assert known == cli.list_commands(click.Context(cli))
+    assert {"plan", "model", "devices", "schema"} <= set(known)
 
 
 def test_explain_adds_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
