@@ -25,11 +25,12 @@ FLOORS: dict[str, int] = {
     "kvcache": 4, "workload": 4, "lifecycle": 4,
     "admission": 5, "simulation": 5,
     "telemetry": 6, "diagnosis": 6, "gateway": 6, "experiment": 6,
-    "manifest": 7, "planning": 7, "api": 7, "": 7,
-    "report": 8, "web": 8, "cli": 8, "__main__": 8,
+    "manifest": 7, "planning": 7, "api": 7,
+    "search": 8, "": 8,
+    "report": 9, "web": 9, "cli": 9, "__main__": 9,
 }  # fmt: skip
 
-HEAVY = frozenset({"torch", "numpy", "huggingface_hub"})
+HEAVY = frozenset({"torch", "numpy", "huggingface_hub", "pyarrow", "ray"})
 HUB_READER = "models/sources/hub.py"
 
 

@@ -20,6 +20,9 @@ PIPE_CLOSED = 141
 _COMMANDS = {
     "plan": "Where every byte goes on each rank, and the KV budget the engine would print.",
     "rollout": "What devices and host hold while an instance is replaced, step by step.",
+    "compare": "Engines, or versions of one, side by side.",
+    "fit": "What a model holds on, by cost, and by how little the rest misses.",
+    "sweep": "A whole grid of plans as a table.",
     "model": "What a model is: layers, parameters, formats, KV bytes a token.",
     "devices": "Devices of the catalogue and their memory.",
     "schema": "The JSON Schema of what --json writes.",
@@ -30,6 +33,8 @@ Examples:
   vramledger plan ./Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32K
   vramledger plan Qwen/Qwen3-30B-A3B --device H200-141GB --tp 2 --ep --explain
   vramledger plan model.gguf --device custom:24GiB --json
+  vramledger compare ./model --device H100-80GB --engine vllm==0.11.0 --engine vllm
+  vramledger fit ./model --devices H100-80GB,L40S --context 32K --concurrency 16 --weights all
   vramledger model deepseek-ai/DeepSeek-V3.2
 
 \b

@@ -20,6 +20,6 @@ def run_schema(document: str) -> int:
 command = GroupedCommand(
     "schema",
     callback=run_schema,
-    help="The JSON Schema of what --json writes: plan (default), model, devices or error.",
+    help="The JSON Schema of what --json writes: plan (default), model, comparison, fit, sweep, devices or error.",
     params=[click.Argument(["document"], type=click.Choice(schema_names()), default="plan")],
 )

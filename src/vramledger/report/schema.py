@@ -13,6 +13,9 @@ from typing import Any
 _DOCUMENTS = {
     "plan": ("vramledger.report.document", "PlanDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
+    "comparison": ("vramledger.report.comparison_document", "ComparisonDocument"),
+    "fit": ("vramledger.report.fit_document", "FitDocument"),
+    "sweep": ("vramledger.report.fit_document", "SweepDocument"),
     "devices": ("vramledger.report.devices_document", "DevicesDocument"),
     "rollout": ("vramledger.report.rollout_document", "RolloutsDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),

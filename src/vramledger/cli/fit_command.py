@@ -1,0 +1,205 @@
+"""`vramledger fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from vramledger.cli.options import OUTPUT, GroupedCommand, headers_option, json_option
+from vramledger.cli.search_options import (
+    LIMITS,
+    axis_options,
+    engines_option,
+    exit_code,
+    exit_zero_option,
+    flags_option,
+    option,
+    run_options,
+)
+
+_HELP = """What MODEL holds on: devices x tp x pp x ep x weight format x KV format x engine, by what it costs.
+
+Plans that hold come first, ordered by devices, price or tokens, with the Pareto front marked; then near misses, each
+with the owner it fails by and the bytes it lacks.
+
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+
+_EPILOG = """\b
+Examples:
+  vramledger fit ./model --context 32K --concurrency 16
+  vramledger fit ./model --devices H100-80GB,L40S,A100-80GB --weights all --kv auto,fp8 --context 8K
+  vramledger fit org/name --devices H200,B200 --max-nodes 2 --ep off,on --order tokens
+  vramledger fit ./model --devices H100-80GB,L4 --price H100-80GB=2.5 --price L4=0.7 --order price
+
+\b
+Exit codes: 0 some plan holds, 10 none holds, 11 none holds and some cannot be told (0 with --exit-zero);
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
+"""
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def run_fit(
+    model: str,
+    *,
+    devices: tuple[str, ...],
+    engine: tuple[str, ...],
+    headers: bool,
+    context: str | None,
+    concurrency: int,
+    tp: str | None,
+    pp: str | None,
+    ep: str,
+    weights: str,
+    kv: str,
+    max_devices: int | None,
+    max_nodes: int,
+    devices_per_node: int,
+    order: str,
+    price: tuple[str, ...],
+    prices: str | None,
+    flags: tuple[str, ...],
+    limit: int,
+    jobs: int | None,
+    ray: str | None,
+    as_json: bool,
+    exit_zero: bool,
+) -> int:
+    """Search, print, and turn what was found into an exit code."""
+    from vramledger.cli.loading import load
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.progress import Progress
+    from vramledger.cli.search_options import counts, device_names, kv_list, runner, switches, weight_list
+    from vramledger.errors import FlagError
+    from vramledger.search.cost import Order, read_prices
+    from vramledger.search.evaluation import Subject
+    from vramledger.search.fit import Limits, fit
+    from vramledger.search.grid import Grid
+    from vramledger.search.rows import Row
+    from vramledger.search.sweep import Work, chunks
+    from vramledger.search.terms import read_engine_flags
+
+    asked = engine or ("vllm",)
+    most = devices_per_node * max_nodes if max_devices is None else max_devices
+    grid = Grid(
+        weights=weight_list(weights),
+        devices=device_names(devices or ("all",)),
+        engines=asked,
+        tp=counts("tp", tp) if tp is not None else _up_to(min(most, devices_per_node)),
+        pp=counts("pp", pp) if pp is not None else _up_to(most),
+        ep=switches("ep", ep),
+        kv=kv_list(kv),
+        contexts=counts("context", context) if context is not None else (None,),
+        concurrency=(concurrency,),
+    )
+    costs = read_prices([*_price_file(prices), *price])
+    by = Order(order)
+    unpriced = [name for name in grid.devices if name not in costs]
+    if by.needs_prices and unpriced:
+        shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
+        raise FlagError(
+            f"--order {order} needs a price for {shown}; give --price DEVICE=PRICE or name fewer --devices",
+            flag="order",
+            value=order,
+        )
+    own = read_engine_flags(flags, asked)
+    subject = Subject((load(model, headers=headers),), own)
+    work = Work(
+        grid=grid,
+        checkpoints=subject.checkpoints,
+        flags=own,
+        prices=costs,
+        devices_per_node=devices_per_node,
+    )
+    limits = Limits(max_devices=max_devices, max_nodes=max_nodes, devices_per_node=devices_per_node)
+
+    def answers(numbers: Sequence[int]) -> list[Row]:
+        run = runner(jobs, ray, len(numbers))
+        with Progress(len(numbers)) as progress:
+            return [row for rows in progress.through(run(work, chunks(numbers))) for row in rows]
+
+    found = fit(grid, subject, answers, order=by, limits=limits)
+    if as_json:
+        from vramledger.report.fit_document import fit_document
+
+        write_document(fit_document(found, limit=limit))
+    else:
+        from vramledger.report.fit_text import fit_lines
+
+        write_page(fit_lines(found, width=page_width(), limit=limit))
+    statuses = ["holds"] * bool(found.holding) + ["untold"] * bool(found.untold)
+    return exit_code(statuses, exit_zero=exit_zero)
+
+
+def _up_to(most: int) -> tuple[int, ...]:
+    return tuple(size for size in _SIZES if size <= most)
+
+
+LARGEST_PRICE_FILE = 1_000_000
+
+
+def _price_file(path: str | None) -> list[str]:
+    """Lines "DEVICE=PRICE" or "DEVICE,PRICE" of a file; empty ones and those after # do not count.
+
+    Raises SourceError for a file that cannot be read, FlagError for one that is too large.
+    """
+    if path is None:
+        return []
+    from pathlib import Path
+
+    from vramledger.errors import FlagError, SourceError
+
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(LARGEST_PRICE_FILE + 1)
+    except OSError as problem:
+        raise SourceError(f"{path}: {problem.strerror or problem}", file=path) from None
+    if len(data) > LARGEST_PRICE_FILE:
+        raise FlagError(f"--prices {path}: more than {LARGEST_PRICE_FILE:,} bytes", flag="prices", value=path)
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
+    kept = [line for line in lines if line and not line.startswith("#")]
+    return [line if "=" in line else "=".join(line.rsplit(",", 1)) for line in kept]
+
+
+command = GroupedCommand(
+    "fit",
+    callback=run_fit,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["model"], metavar="MODEL"),
+        option(
+            "devices",
+            "--devices/--device/-d",
+            "Devices of the catalogue or sizes such as custom:79.19GiB; all of the catalogue unless given.",
+            multiple=True,
+            metavar="NAME,...|all",
+        ),
+        engines_option("An engine, or a version of one; may be repeated. vLLM unless given."),
+        option("context", "--context", "Tokens of a request, 32768 or 32K; the model's limit unless given.", metavar="N"),
+        option(
+            "concurrency",
+            "--concurrency",
+            "Requests of that context that must be held at once.",
+            type=click.IntRange(min=1),
+            default=1,
+            metavar="N",
+        ),
+        flags_option(),
+        headers_option(),
+        *axis_options(tp=None, pp=None, ep="off"),
+        option("max_devices", "--max-devices", "Devices of a plan at most.", group=LIMITS, type=click.IntRange(min=1), metavar="N"),
+        option("max_nodes", "--max-nodes", "Nodes of a plan at most.", group=LIMITS, type=click.IntRange(min=1), default=1, metavar="N", show_default=True),
+        option("devices_per_node", "--devices-per-node", "Devices of a node; no layer is cut over more.", group=LIMITS, type=click.IntRange(min=1), default=8, metavar="N", show_default=True),
+        option(
+            "order", "--order", "What comes first.", group=LIMITS,
+            type=click.Choice(["devices", "price", "tokens", "tokens-per-price"]), default="devices", show_default=True,
+        ),
+        option("price", "--price", "What one device costs, in any unit; may be repeated.", group=LIMITS, multiple=True, metavar="DEVICE=PRICE"),
+        option("prices", "--prices", "A file with a line DEVICE=PRICE (or DEVICE,PRICE) for each.", group=LIMITS, metavar="FILE"),
+        *run_options(),
+        option("limit", "--limit", "Plans shown of each list at most.", group=OUTPUT, type=click.IntRange(min=1), default=20, metavar="N", show_default=True),
+        json_option(),
+        exit_zero_option(),
+    ],
+)  # fmt: skip

@@ -1,0 +1,188 @@
+"""Options that comparison, fit and sweep share, and how their lists are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vramledger.cli.options import GENERAL, OUTPUT, GroupedOption
+from vramledger.engines.option import parse_count
+from vramledger.errors import FlagError
+
+AXES = "Axes, each a list with commas"
+LIMITS = "Limits and cost"
+RUN = "Running"
+HOLDS, FAILS, UNTOLD = 0, 10, 11
+Value = TypeVar("Value")
+
+if TYPE_CHECKING:
+    from vramledger.search.sweep import Runner
+
+
+def words(texts: Iterable[str]) -> tuple[str, ...]:
+    """Values of an option that may be repeated and takes lists, each once, in order."""
+    found = (part.strip() for text in texts for part in text.split(","))
+    return tuple(dict.fromkeys(part for part in found if part))
+
+
+def counts(flag: str, text: str) -> tuple[int, ...]:
+    """ "1,2,4" or "8K,32K". Raises FlagError for what is no list of whole numbers of at least 1."""
+    return _each(flag, text, _count, "a list of whole numbers such as 1,2,4 or 8K,32K")
+
+
+def switches(flag: str, text: str) -> tuple[bool, ...]:
+    """ "off,on"."""
+    return _each(flag, text, {"off": False, "on": True}.__getitem__, "off, on or off,on")
+
+
+def _count(text: str) -> int:
+    value = parse_count(text)
+    if not 1 <= value < 2**40:
+        raise ValueError
+    return value
+
+
+def _each(flag: str, text: str, read: Callable[[str], Value], what: str) -> tuple[Value, ...]:
+    try:
+        found = tuple(read(part) for part in words([text]))
+    except (ValueError, KeyError):
+        found = ()
+    if not found:
+        raise FlagError(f"--{flag} {text!r} is not {what}", flag=flag, value=text)
+    return found
+
+
+def device_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """Devices by their catalogue names; "all" are all of the catalogue. Raises DeviceError for an unknown one."""
+    from vramledger.hardware.catalogue import devices, find_device
+
+    out: list[str] = []
+    for text in words(texts):
+        out.extend([item.name for item in devices()] if text.lower() == "all" else [find_device(text).name])
+    return tuple(dict.fromkeys(out))
+
+
+def weight_list(text: str) -> tuple[str, ...]:
+    """Weight formats; "all" are all there are."""
+    from vramledger.search.weights import weight_names
+
+    return weight_names() if text.strip().lower() == "all" else words([text])
+
+
+def kv_list(text: str) -> tuple[str, ...]:
+    """KV formats; "all" are all there are."""
+    from vramledger.search.terms import KV_LOSS
+
+    return tuple(KV_LOSS) if text.strip().lower() == "all" else words([text])
+
+
+def exit_code(statuses: Iterable[str], *, exit_zero: bool) -> int:
+    """0 where something holds, 11 where nothing does and something cannot be told, else 10."""
+    found = set(statuses)
+    if exit_zero or "holds" in found:
+        return HOLDS
+    return UNTOLD if "untold" in found else FAILS
+
+
+def option(name: str, flag: str, text: str, *, group: str = GENERAL, **more: Any) -> GroupedOption:
+    """One option under a heading of the help."""
+    return GroupedOption([name, *flag.split("/")], help=text, group=group, **more)
+
+
+def engines_option(text: str) -> GroupedOption:
+    """`--engine`, which may be repeated."""
+    return option("engine", "--engine", text, multiple=True, metavar="NAME[==VERSION]")
+
+
+def flags_option() -> GroupedOption:
+    """`--flags`."""
+    return option(
+        "flags",
+        "--flags",
+        "A flag of one engine, as in vllm:gpu_memory_utilization=0.95; may be repeated.",
+        multiple=True,
+        metavar="ENGINE:FLAG=VALUE",
+    )
+
+
+def exit_zero_option() -> GroupedOption:
+    """`--exit-zero`."""
+    return option(
+        "exit_zero", "--exit-zero", "Exit with 0 whether anything holds or not.", group=OUTPUT, is_flag=True
+    )
+
+
+def axis_options(*, tp: str | None, pp: str | None, ep: str, kv: str = "auto") -> list[click.Option]:
+    """Lists of tp, pp, ep, weights and KV formats with their defaults."""
+    rows = (
+        ("tp", "Devices a layer is cut over.", tp, "N,..."),
+        ("pp", "Stages of layers.", pp, "N,..."),
+        ("ep", "Experts spread whole over the devices of a layer.", ep, "off,on"),
+        (
+            "weights",
+            (
+                "Weight formats: stored (as the checkpoint has them), bf16, fp8, fp8-block, int8-w8a8, awq-int4, "
+                "gptq-int4, nvfp4, mxfp4, or all; what the checkpoint does not have is hypothetical."
+            ),
+            "stored",
+            "NAME,...|all",
+        ),
+        (
+            "kv",
+            "KV cache formats: auto, bf16, fp16, fp8, fp8_e5m2, int8, nvfp4, int4, or all.",
+            kv,
+            "NAME,...|all",
+        ),
+    )
+    return [
+        option(
+            name,
+            f"--{name}",
+            text,
+            group=AXES,
+            default=default,
+            metavar=metavar,
+            show_default=default is not None,
+        )
+        for name, text, default, metavar in rows
+    ]
+
+
+def run_options() -> list[click.Option]:
+    """`--jobs` and `--ray`."""
+    return [
+        option(
+            "jobs",
+            "--jobs/-j",
+            "Processes (with --ray local its processors); all cores for large grids unless given.",
+            group=RUN,
+            type=click.IntRange(min=1, max=4096),
+            default=None,
+            metavar="N",
+        ),
+        option(
+            "ray",
+            "--ray",
+            "Run on Ray: local, auto, or the address of a cluster (needs vramledger[distributed]).",
+            group=RUN,
+            default=None,
+            metavar="ADDRESS|local",
+        ),
+    ]
+
+
+SMALL_GRID = 3000
+"""Points below which starting processes takes longer than they save."""
+
+
+def runner(jobs: int | None, ray: str | None, points: int) -> Runner:
+    """What answers a grid: this process, several, or Ray."""
+    from vramledger.search.sweep import cores, over_processes
+
+    if ray is not None:
+        from vramledger.search.on_ray import over_ray
+
+        return over_ray(ray, jobs=jobs)
+    return over_processes(jobs if jobs is not None else cores() if points >= SMALL_GRID else 1)

@@ -1,0 +1,102 @@
+"""The published comparison: what `vramledger compare --json` writes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramledger.ledger import Owner, Phase
+from vramledger.report.document import SCHEMA_VERSION, PlanDocument, SchemaVersion, plan_document
+from vramledger.search.comparison import Column, Comparison, Difference
+from vramledger.search.evaluation import Status
+
+
+class HeldDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rank that holds most holds while serving, expected bytes by owner; all owners and what is unused are
+    the device."""
+
+    phase: Annotated[Phase, Meta(description="The serving phase with the larger peak.")]
+    by_owner: dict[Owner, int]
+    peak_bytes: int
+    unused_bytes: Annotated[int, Meta(description="Negative where more is held than the device has.")]
+
+
+class ColumnDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's answer."""
+
+    engine: Annotated[str, Meta(description="As it was asked for.")]
+    status: Annotated[
+        Status, Meta(description="The verdict; refused where no bytes would help or there is no plan.")
+    ]
+    reason: Annotated[str, Meta(description="The verdict in a sentence, or why there is no plan.")]
+    held: HeldDocument | None
+    plan: PlanDocument | None
+
+
+class TermDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a difference: an owner, unused memory, or another layout of the same bytes (bytes per token)."""
+
+    name: str
+    bytes: Annotated[int, Meta(description="What it leaves the pool more than in the first column.")]
+    tokens: Annotated[int, Meta(description="The same in tokens of this column's pool.")]
+
+
+class DifferenceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one pool has more tokens than another; the terms sum to it, the largest first."""
+
+    column: Annotated[int, Meta(description="Number of the column, from 0.")]
+    against: Annotated[int, Meta(description="Number of the column it is compared with.")]
+    tokens: int
+    bytes: int
+    terms: tuple[TermDocument, ...]
+
+
+class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Engines side by side."""
+
+    schema_version: SchemaVersion
+    kind: Literal["comparison"]
+    columns: tuple[ColumnDocument, ...]
+    differences: tuple[DifferenceDocument, ...]
+
+
+def comparison_document(comparison: Comparison) -> ComparisonDocument:
+    """The comparison as it is published."""
+    return ComparisonDocument(
+        schema_version=SCHEMA_VERSION,
+        kind="comparison",
+        columns=tuple(_column(column) for column in comparison.columns),
+        differences=tuple(_difference(item) for item in comparison.differences),
+    )
+
+
+def _column(column: Column) -> ColumnDocument:
+    held = column.held
+    return ColumnDocument(
+        engine=column.outcome.question.engine,
+        status=column.outcome.status,
+        reason=column.outcome.reason,
+        held=None
+        if held is None
+        else HeldDocument(
+            phase=held.phase,
+            by_owner=held.by_owner,
+            peak_bytes=held.peak_bytes,
+            unused_bytes=held.unused_bytes,
+        ),
+        plan=None if column.plan is None else plan_document(column.plan),
+    )
+
+
+def _difference(item: Difference) -> DifferenceDocument:
+    return DifferenceDocument(
+        column=item.column,
+        against=item.against,
+        tokens=item.tokens,
+        bytes=item.bytes,
+        terms=tuple(
+            TermDocument(name=term.name, bytes=term.bytes, tokens=term.tokens) for term in item.terms
+        ),
+    )

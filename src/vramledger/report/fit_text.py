@@ -1,0 +1,108 @@
+"""A search as a person reads it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vramledger.report.text import Line, columns, gib, line, wrapped
+from vramledger.search.fit import Candidate, Fit
+from vramledger.search.rows import Row
+
+MOST_REASONS = 6
+
+
+def fit_lines(found: Fit, *, width: int = 80, limit: int = 20) -> Iterator[Line]:
+    """The page, no line longer than `width` where no single word is; lists are cut at `limit`."""
+    yield from wrapped(_counts(found), width, rest="  ", style="head")
+    if found.holding:
+        yield from _holding(found, width, limit)
+    for title, rows in (
+        ("cannot be told", found.untold),
+        ("does not hold, the most useful near miss first", found.near),
+    ):
+        if rows:
+            yield line()
+            yield line(f"{title} ({len(rows):,})", "head")
+            few = limit if not found.holding else min(limit, 5)
+            for row in rows[:few]:
+                yield from _missed(row, width)
+    if found.refused:
+        yield line()
+        yield line("not started or not asked", "head")
+        for refusal in found.refused[:MOST_REASONS]:
+            yield from wrapped(refusal.reason, width, first=f"  {refusal.count:>6,}  ")
+        rest = found.refused[MOST_REASONS:]
+        if rest:
+            yield line(f"  {sum(item.count for item in rest):>6,}  for {len(rest)} other reasons")
+
+
+def _counts(found: Fit) -> str:
+    parts = [f"{found.points:,} plans: {len(found.holding):,} hold", f"{len(found.near):,} do not"]
+    if found.untold:
+        parts.append(f"{len(found.untold):,} cannot be told")
+    refused = sum(item.count for item in found.refused)
+    if refused:
+        parts.append(f"{refused:,} are not started or not asked")
+    if found.pruned:
+        parts.append(f"{found.pruned:,} have more weights than memory")
+    if found.beyond_limits:
+        parts.append(f"{found.beyond_limits:,} take more devices than allowed")
+    return ", ".join(parts)
+
+
+def _holding(found: Fit, width: int, limit: int) -> Iterator[Line]:
+    shown = found.holding[:limit]
+    priced = any(item.row.price is not None for item in shown)
+    several = len({item.row.engine for item in found.holding}) > 1
+    models = len({item.row.model for item in found.holding}) > 1
+    head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
+    if priced:
+        head.append("price")
+    if several:
+        head.append("engine")
+    if models:
+        head.append("model")
+    rows = [head]
+    for item in shown:
+        row = item.row
+        cells = [
+            "*" if item.is_best else "",
+            f"{row.devices} x {row.device}",
+            f"{row.tp}" + (" ep" if row.ep else ""),
+            f"{row.pp}",
+            row.weights,
+            row.kv,
+            f"{row.pool_tokens:,}" if row.pool_tokens is not None else "",
+            f"{row.max_concurrency:,.2f}" if row.max_concurrency is not None else "",
+        ]
+        if priced:
+            cells.append(f"{row.price:,.2f}" if row.price is not None else "")
+        if several:
+            cells.append(row.engine)
+        if models:
+            cells.append(row.model)
+        rows.append(cells)
+    yield line(f"holds, by {found.order.value}", "head")
+    right = [number for number, name in enumerate(head) if name in ("tokens", "requests", "price", "pp")]
+    styles = ["dim", *("good" if item.is_best else "" for item in shown)]
+    yield from columns(rows, right=right, styles=styles, width=width, wrap_column=1)
+    if len(found.holding) > limit:
+        yield line(f"  and {len(found.holding) - limit:,} more (--limit)", "dim")
+    yield from wrapped(_front_text(found.holding), width, style="dim", rest="  ")
+    first = found.holding[0].row
+    yield from wrapped(f"the first: {first.engine} {first.flags}".rstrip(), width, rest="  ")
+
+
+def _front_text(holding: Sequence[Candidate]) -> str:
+    spent = "price" if all(item.cost.price is not None for item in holding) else "devices"
+    count = sum(item.is_best for item in holding)
+    return (
+        f"* no plan is at least as good in {spent}, tokens and precision and better in one ({count:,} plans)"
+    )
+
+
+def _missed(row: Row, width: int) -> Iterator[Line]:
+    what = f"{row.devices} x {row.device}, tp {row.tp} pp {row.pp}{' ep' if row.ep else ''}, {row.weights}, KV {row.kv}"
+    lacks = f": {row.owner.value} lacks {gib(row.shortfall_bytes)} GiB" if row.owner is not None else ""
+    yield from wrapped(f"{what}, {row.engine}{lacks}", width, first="  ", rest="    ")
+    yield from wrapped(row.reason, width, first="    ", rest="    ", style="dim")

@@ -1,0 +1,190 @@
+"""What every engine is asked, and how each one spells it.
+
+The questions are few: how many devices a layer is cut over (tp), how many stages (pp), experts spread or not (ep), the
+context of a request, how many requests at once, the format of the KV cache. Everything else is an engine's own flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from vramledger.engines import find_engine
+from vramledger.engines.option import closest, unknown_flag
+from vramledger.errors import FlagError
+
+KV_LOSS: Mapping[str, int] = MappingProxyType(
+    {"auto": 0, "bf16": 0, "fp16": 0, "fp8": 1, "fp8_e5m2": 1, "int8": 1, "nvfp4": 2, "int4": 2}
+)
+"""KV formats by the names used here, with their class of precision: 0 keeps 16 bits (or what the checkpoint asks
+for), 1 has 8 bits, 2 has 4."""
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """One point of a grid. `engine` may carry a version; `context_tokens` None is the model's own limit;
+    `model` numbers the model asked about, `weights` and `kv` are names of `weights.FORMATS` and `KV_LOSS`."""
+
+    model: int = 0
+    weights: str = "stored"
+    device: str
+    engine: str = "vllm"
+    tp: int = 1
+    pp: int = 1
+    ep: bool = False
+    kv: str = "auto"
+    context_tokens: int | None = None
+    concurrency: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.pp
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """An engine's names for the common questions; None where it has no such flag.
+
+    `sequences` limits the requests that run at once: it is given where more than `sequences_free` are asked for, which
+    every version allows by itself. `ep_counts` is set where expert parallel is a number of ranks, not a switch,
+    `context_of_all` where the context flag is the sum over requests. `pp_split` is a flag that takes one share a
+    device instead of a number of stages. `kv` are the flags of the cache's type, `kv_names` the engine's word for
+    each common name. `keeps_weights` is False for an engine that may leave weights in host memory unasked.
+    """
+
+    tp: str | None
+    pp: str | None
+    ep: str | None
+    ep_counts: bool = False
+    context: str | None
+    context_of_all: bool = False
+    sequences: str | None
+    sequences_free: int = 0
+    pp_split: bool = False
+    kv: tuple[str, ...]
+    kv_names: Mapping[str, str]
+    keeps_weights: bool = True
+
+
+_TERMS: dict[str, Terms] = {
+    "vllm": Terms(
+        tp="tensor_parallel_size",
+        pp="pipeline_parallel_size",
+        ep="enable_expert_parallel",
+        context="max_model_len",
+        sequences="max_num_seqs",
+        sequences_free=128,
+        kv=("kv_cache_dtype",),
+        kv_names={
+            "bf16": "bfloat16",
+            "fp16": "float16",
+            "fp8": "fp8",
+            "fp8_e5m2": "fp8_e5m2",
+            "int8": "int8_per_token_head",
+            "nvfp4": "nvfp4",
+            "int4": "int4_per_token_head",
+        },
+    ),
+}
+
+
+class Unasked(Exception):
+    """A question that an engine has no words for; the message says which."""
+
+
+def engine_name(text: str) -> str:
+    """The engine of "vllm==0.11.0" under its name here. Raises FlagError for one that is not known."""
+    find_engine(text)
+    return text.partition("==")[0].strip().lower()
+
+
+def asked_engines() -> tuple[str, ...]:
+    """Engines that can be asked the common questions."""
+    return tuple(_TERMS)
+
+
+def terms_of(engine: str) -> Terms:
+    """How an engine spells the common questions. Raises FlagError for an engine without rules here."""
+    found = _TERMS.get(engine_name(engine))
+    if found is None:
+        known = ", ".join(_TERMS)
+        raise FlagError(
+            f"engine {engine!r} cannot be asked the common questions yet; those that can: {known}",
+            flag="engine",
+            value=engine,
+        )
+    return found
+
+
+def flags_of(question: Question) -> dict[str, object]:
+    """The question in the engine's own flags.
+
+    Raises Unasked where the engine has no words for a part of it.
+    """
+    terms, flags = terms_of(question.engine), dict[str, object]()
+    name = engine_name(question.engine)
+    if question.tp > 1:
+        flags[_word(terms.tp, name, "cuts no layer over devices (tp)")] = question.tp
+    if question.pp > 1:
+        word = _word(terms.pp, name, "has no pipeline stages (pp)")
+        flags[word] = ",".join(["1"] * question.pp) if terms.pp_split else question.pp
+    if question.ep:
+        word = _word(terms.ep, name, "has no expert parallel (ep)")
+        flags[word] = question.tp if terms.ep_counts else True
+    if question.context_tokens is not None:
+        word = _word(terms.context, name, "has no limit on a request's context")
+        times = question.concurrency if terms.context_of_all else 1
+        flags[word] = question.context_tokens * times
+    if terms.sequences is not None and question.concurrency > terms.sequences_free:
+        flags[terms.sequences] = question.concurrency
+    if question.kv != "auto":
+        kind = terms.kv_names.get(question.kv)
+        if kind is None:
+            raise Unasked(f"{name} has no {question.kv} KV cache")
+        flags |= dict.fromkeys(terms.kv, kind)
+    return flags
+
+
+def _word(word: str | None, engine: str, lacks: str) -> str:
+    if word is None:
+        raise Unasked(f"{engine} {lacks}")
+    return word
+
+
+def read_engine_flags(texts: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
+    """ "sglang:mem_fraction_static=0.85" and the like, by the engine as it was asked for.
+
+    What stands before the colon is an engine's name, for all versions of it that are asked, or one with its version.
+    A flag without a value is a switch that is set. Raises FlagError for an engine that is not asked and for a flag
+    that it does not have.
+    """
+    asked = tuple(engines)
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        engine, colon, assignment = text.partition(":")
+        flag, equals, value = assignment.partition("=")
+        name = flag.strip().lstrip("-").replace("-", "_")
+        meant = [item for item in asked if engine.strip() in (item, item.partition("==")[0].strip())]
+        if not colon or not name:
+            raise FlagError(
+                f"--flags {text!r} is not ENGINE:FLAG=VALUE, as in vllm:gpu_memory_utilization=0.95",
+                flag="flags",
+                value=text,
+            )
+        if not meant:
+            raise FlagError(
+                f"--flags {text!r} is for an engine that is not asked; asked: {', '.join(asked)}",
+                flag="flags",
+                value=text,
+                closest=closest(engine, asked),
+            )
+        options = find_engine(meant[0])[0].OPTIONS
+        known = {option.name: option.name for option in options}
+        known |= {
+            alias.lstrip("-").replace("-", "_"): option.name for option in options for alias in option.aliases
+        }
+        if name not in known:
+            raise unknown_flag(name, known, engine_name(meant[0]))
+        for item in meant:
+            found.setdefault(item, {})[known[name]] = value if equals else "true"
+    return found
