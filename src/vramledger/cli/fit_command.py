@@ -60,6 +60,7 @@ def run_fit(
     prices: str | None,
     flags: tuple[str, ...],
     limit: int,
+    front: bool,
     jobs: int | None,
     ray: str | None,
     as_json: bool,
@@ -122,11 +123,11 @@ def run_fit(
     if as_json:
         from vramledger.report.fit_document import fit_document
 
-        write_document(fit_document(found, limit=limit))
+        write_document(fit_document(found, limit=limit, front=front))
     else:
         from vramledger.report.fit_text import fit_lines
 
-        write_page(fit_lines(found, width=page_width(), limit=limit))
+        write_page(fit_lines(found, width=page_width(), limit=limit, front=front))
     statuses = ["holds"] * bool(found.holding) + ["untold"] * bool(found.untold)
     return exit_code(statuses, exit_zero=exit_zero)
 
@@ -199,6 +200,7 @@ command = GroupedCommand(
         option("prices", "--prices", "A file with a line DEVICE=PRICE (or DEVICE,PRICE) for each.", group=LIMITS, metavar="FILE"),
         *run_options(),
         option("limit", "--limit", "Plans shown of each list at most.", group=OUTPUT, type=click.IntRange(min=1), default=20, metavar="N", show_default=True),
+        option("front", "--front", "Show only plans of the Pareto front.", group=OUTPUT, is_flag=True),
         json_option(),
         exit_zero_option(),
     ],

@@ -65,8 +65,9 @@ class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-def fit_document(found: Fit, *, limit: int) -> FitDocument:
-    """The search as it is published, each list cut at `limit`."""
+def fit_document(found: Fit, *, limit: int, front: bool = False) -> FitDocument:
+    """The search as it is published, each list cut at `limit`; with `front` the best plans alone."""
+    holding = [item for item in found.holding if item.is_best or not front]
     return FitDocument(
         schema_version=SCHEMA_VERSION,
         kind="fit",
@@ -76,7 +77,7 @@ def fit_document(found: Fit, *, limit: int) -> FitDocument:
         pruned=found.pruned,
         planned=found.planned,
         holding_count=len(found.holding),
-        holding=tuple(_candidate(item) for item in found.holding[:limit]),
+        holding=tuple(_candidate(item) for item in holding[:limit]),
         untold_count=len(found.untold),
         untold=found.untold[:limit],
         near_count=len(found.near),

@@ -11,11 +11,14 @@ from vramledger.search.rows import Row
 MOST_REASONS = 6
 
 
-def fit_lines(found: Fit, *, width: int = 80, limit: int = 20) -> Iterator[Line]:
-    """The page, no line longer than `width` where no single word is; lists are cut at `limit`."""
+def fit_lines(found: Fit, *, width: int = 80, limit: int = 20, front: bool = False) -> Iterator[Line]:
+    """The page, no line longer than `width` where no single word is; lists are cut at `limit`.
+
+    With `front` only the best of what holds are shown.
+    """
     yield from wrapped(_counts(found), width, rest="  ", style="head")
     if found.holding:
-        yield from _holding(found, width, limit)
+        yield from _holding(found, width, limit, front=front)
     for title, rows in (
         ("cannot be told", found.untold),
         ("does not hold, the most useful near miss first", found.near),
@@ -50,11 +53,12 @@ def _counts(found: Fit) -> str:
     return ", ".join(parts)
 
 
-def _holding(found: Fit, width: int, limit: int) -> Iterator[Line]:
-    shown = found.holding[:limit]
+def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Line]:
+    eligible = [item for item in found.holding if item.is_best or not front]
+    shown = eligible[:limit]
     priced = any(item.row.price is not None for item in shown)
-    several = len({item.row.engine for item in found.holding}) > 1
-    models = len({item.row.model for item in found.holding}) > 1
+    several = len({item.row.engine for item in eligible}) > 1
+    models = len({item.row.model for item in eligible}) > 1
     head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
     if priced:
         head.append("price")
@@ -86,10 +90,10 @@ def _holding(found: Fit, width: int, limit: int) -> Iterator[Line]:
     right = [number for number, name in enumerate(head) if name in ("tokens", "requests", "price", "pp")]
     styles = ["dim", *("good" if item.is_best else "" for item in shown)]
     yield from columns(rows, right=right, styles=styles, width=width, wrap_column=1)
-    if len(found.holding) > limit:
-        yield line(f"  and {len(found.holding) - limit:,} more (--limit)", "dim")
+    if len(eligible) > limit:
+        yield line(f"  and {len(eligible) - limit:,} more (--limit)", "dim")
     yield from wrapped(_front_text(found.holding), width, style="dim", rest="  ")
-    first = found.holding[0].row
+    first = eligible[0].row
     yield from wrapped(f"the first: {first.engine} {first.flags}".rstrip(), width, rest="  ")
 
 

@@ -29,12 +29,13 @@ class Status(StrEnum):
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """A question and its answer. `plan` is None where the question could not be put; `reason` is the verdict's
-    sentence, or why it could not."""
+    sentence, or why it could not. `flags` are the question in the engine's own words, as far as it has any."""
 
     question: Question
     status: Status
     reason: str
     plan: Plan | None = None
+    flags: Mapping[str, object] = {}
 
     @property
     def shortfall_bytes(self) -> int:
@@ -79,6 +80,7 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     Raises DeviceError for an unknown device and FlagError for an engine without rules here.
     """
     device = subject.device(question.device)
+    flags: dict[str, object] = {}
     try:
         _check(question, subject)
         flags = flags_of(question)
@@ -94,8 +96,10 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     except Unasked as problem:
         return Outcome(question=question, status=Status.REFUSED, reason=str(problem))
     except VramledgerError as problem:
-        return Outcome(question=question, status=Status.REFUSED, reason=problem.message)
-    return Outcome(question=question, status=_status(answer), reason=answer.verdict.summary, plan=answer)
+        return Outcome(question=question, status=Status.REFUSED, reason=problem.message, flags=flags)
+    return Outcome(
+        question=question, status=_status(answer), reason=answer.verdict.summary, plan=answer, flags=flags
+    )
 
 
 def _check(question: Question, subject: Subject) -> None:

@@ -14,7 +14,6 @@ from vramledger.engines.option import OptionKind, spelled
 from vramledger.ledger import Owner, Phase
 from vramledger.pool import FloatRange, IntRange
 from vramledger.search.evaluation import Outcome, Status, Subject, blamed, held
-from vramledger.search.terms import Unasked, flags_of
 from vramledger.units import ceil_div
 
 DEVICES_PER_NODE = 8
@@ -172,13 +171,10 @@ _NO_PLAN: dict[str, object] = {
 
 def _flags(outcome: Outcome) -> str:
     """The question on the engine's own command line."""
-    try:
-        flags = flags_of(outcome.question)
-    except Unasked:
-        return ""
     switches = _switches(outcome.question.engine)
     return " ".join(
-        spelled(name) if name in switches else f"{spelled(name)} {value}" for name, value in flags.items()
+        spelled(name) if name in switches else f"{spelled(name)} {value}"
+        for name, value in outcome.flags.items()
     )
 
 

@@ -7,6 +7,7 @@ context of a request, how many requests at once, the format of the KV cache. Eve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -92,6 +93,7 @@ class Unasked(Exception):
     """A question that an engine has no words for; the message says which."""
 
 
+@lru_cache(maxsize=256)
 def engine_name(text: str) -> str:
     """The engine of "vllm==0.11.0" under its name here. Raises FlagError for one that is not known."""
     find_engine(text)
@@ -103,6 +105,7 @@ def asked_engines() -> tuple[str, ...]:
     return tuple(_TERMS)
 
 
+@lru_cache(maxsize=256)
 def terms_of(engine: str) -> Terms:
     """How an engine spells the common questions. Raises FlagError for an engine without rules here."""
     found = _TERMS.get(engine_name(engine))

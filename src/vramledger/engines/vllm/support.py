@@ -7,7 +7,7 @@ registry's own table of removed classes decides, or nothing does.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -61,6 +61,7 @@ def _runs(section: str, name: str) -> tuple[tuple[VllmVersion, VllmVersion | Non
     return tuple(out)
 
 
+@lru_cache(maxsize=4096)
 def listed(section: str, name: str, version: VllmVersion) -> bool | None:
     """Whether `version` lists `name`; None where no release tells: between two that differ, or before the first
     that was read. Versions after the newest that was read are taken as it."""
