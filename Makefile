@@ -7,6 +7,8 @@ DATA ?= data
 EXAMPLES ?= 2000
 VLLM ?= 0.32.0
 VLLM_VENV ?= .vllm
+TRANSFORMERS ?= 5.23.0
+TRANSFORMERS_VENV ?= .transformers
 DEVICE ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types accuracy conformance docs bench fuzz lock clean
+.PHONY: demo test lint types accuracy conformance conformance-transformers docs bench fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -46,6 +48,13 @@ docs: accuracy
 conformance: $(VENV)/.run
 	$(BIN)/python -m tools.conformance --venv "$(VLLM_VENV)" $(if $(wildcard $(VLLM_VENV)),,--make "$(VLLM)" --uv "$(UV)") \
 		$(if $(DEVICE),--device $(DEVICE)) --table build/conformance$(if $(DEVICE),-$(DEVICE)).md
+
+# The paged cache against transformers' own classes: make conformance-transformers TRANSFORMERS=5.23.0 (needs uv, a
+# gigabyte and half a minute).
+conformance-transformers: $(VENV)/.run
+	$(BIN)/python -m tools.conformance.continuous_batching --venv "$(TRANSFORMERS_VENV)" \
+		$(if $(wildcard $(TRANSFORMERS_VENV)),,--make "$(TRANSFORMERS)" --uv "$(UV)") \
+		--table build/conformance-transformers.md
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
+    "transformers": "vramledger.engines.transformers.options",
 }
 _LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
