@@ -29,7 +29,7 @@ from vramledger.engines.vllm.budget import RankTerms, requested_bytes
 from vramledger.engines.vllm.sparse_buffer import SparseBuffer, sparse_buffer
 from vramledger.engines.vllm.workspace import mla_prefill_bytes
 from vramledger.formats.kv import kv_format
-from vramledger.ledger import Owner, Phase
+from vramledger.ledger import ByteRange, Owner, Phase
 from vramledger.units import GIB, MIB
 
 QWEN2_5_0_5B = TINY_LLAMA | {
@@ -244,7 +244,9 @@ def test_the_first_runner_keeps_inputs_alone() -> None:
 def test_a_later_stage_receives_states() -> None:
     first, last = terms(checkpoint(LLAMA_3_1_8B), pp=2)
     assert first.buffer_bytes == 8192 * 40 + 0
-    assert last.buffer_bytes - one(LLAMA_3_1_8B).buffer_bytes == 2 * 2 * 8192 * 4096
+    assert last.buffer_bytes == one(LLAMA_3_1_8B).buffer_bytes
+    (kept,) = [extra for extra in last.extras if extra.name == "received from the stage before"]
+    assert kept.bytes == ByteRange.exact(2 * 2 * 8192 * 4096)
 
 
 @pytest.mark.parametrize(("version", "charged"), [("0.26.0", False), ("0.27.1", True), ("0.33.0", True)])

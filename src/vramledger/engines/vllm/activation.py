@@ -96,9 +96,6 @@ def activation_peak(
     if model.towers and not settings.flags.language_model_only:
         forward += hidden
         formula += f" + inputs as embeddings {hidden}"
-    if kind.stage > 0:
-        forward += 2 * hidden
-        formula += f" + received hidden and residual {2 * hidden}"
     if settings.plan.tp > 1:
         forward += hidden
         formula += f" + all-reduce out of place {hidden}"

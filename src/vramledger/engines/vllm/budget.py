@@ -13,9 +13,11 @@ from vramledger.engines.allocator import Slack
 from vramledger.engines.device_tensors import NO_SLACK
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
 from vramledger.engines.vllm.buffers import runner_buffers
+from vramledger.engines.vllm.extras import Extra, charged_bytes, loaded_bytes
 from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
+from vramledger.engines.vllm.parallel import parallel_extras
 from vramledger.engines.vllm.runtime import (
     Observed,
     cached_by_profile,
@@ -75,13 +77,15 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     graph_plan: GraphPlan
     graphs_charged: bool
     buffers_charged: bool
+    extras: tuple[Extra, ...]
     available: ByteRange
 
     @property
     def loading_bytes(self) -> int:
         """ "Model loading took": the target, its adapters' slots and the draft."""
         draft = self.draft.total_bytes if self.draft else 0
-        return self.weights.total_bytes + draft + (self.lora.total if self.lora else 0)
+        held = self.weights.total_bytes + draft + (self.lora.total if self.lora else 0)
+        return held + loaded_bytes(self.extras)
 
     @property
     def slack(self) -> Slack:
@@ -127,6 +131,7 @@ def rank_terms(
             ("unpacked matrix", weights.dequantised_bytes),
             ("expert routing", moe.routing_bytes if moe else 0),
             ("experts' kernels", moe_bytes - persistent_moe),
+            ("tokens of other ranks", moe.gathered_bytes if moe else 0),
             (
                 "MLA up-projection" if mla >= sparse.logits_bytes else "index logits",
                 max(mla, sparse.logits_bytes),
@@ -139,7 +144,8 @@ def rank_terms(
         expected * ACTIVATION_LOW_PERCENT // 100, expected, expected * ACTIVATION_HIGH_PERCENT // 100
     )
     loaded = weights.total_bytes + (draft.total_bytes if draft else 0) + (lora.total if lora else 0)
-    lasting = ByteRange.exact(loaded + persistent_moe + matmul)
+    extras = parallel_extras(model, settings, kind, device, weights=weights, activation=activation)
+    lasting = ByteRange.exact(loaded + persistent_moe + matmul) + charged_bytes(extras)
     buffers_charged = settings.version.since(27)
     idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
     idle = ByteRange(0, idle_bytes, idle_bytes)
@@ -183,6 +189,7 @@ def rank_terms(
         graph_plan=graphs_plan,
         graphs_charged=charged,
         buffers_charged=buffers_charged,
+        extras=extras,
         available=ByteRange(low, middle, high) - taken,
     )
 

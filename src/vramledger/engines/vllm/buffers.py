@@ -25,9 +25,6 @@ def runner_buffers(model: Model, settings: Settings, kind: RankKind) -> tuple[in
     if model.towers and not settings.flags.language_model_only:
         inputs += element * tokens * model.hidden_size
         formula += f" + embeddings {tokens} x {model.hidden_size} x {element} B"
-    if kind.stage > 0:
-        inputs += 2 * element * tokens * model.hidden_size
-        formula += f" + received states {tokens} x {model.hidden_size} x {2 * element} B"
     drafting, draft_formula = draft_buffers(model, settings, kind)
     if drafting:
         inputs, formula = inputs + drafting, f"{formula} + {draft_formula}"

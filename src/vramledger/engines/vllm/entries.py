@@ -11,6 +11,7 @@ from vramledger.engines.vllm.budget import (
     requested_bytes,
 )
 from vramledger.engines.vllm.buffers import block_table_bytes
+from vramledger.engines.vllm.extras import extra_entries
 from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.runtime import counts_context_in_budget
@@ -60,6 +61,7 @@ def rank_entries(
     )  # fmt: skip
     out += _activation_entries(settings, terms)
     out += _workspace_entries(settings, terms)
+    out += extra_entries(terms.extras)
     out += _outside_entries(settings, device, terms, layout)
     return tuple(entry for entry in out if entry.bytes.high)
 

@@ -23,7 +23,7 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
             size = getattr(self, name)
             if not 1 <= size <= 4096:
                 raise FlagError(f"--{name} is {size}, outside 1 to 4096", flag=name, value=size)
-        if self.tp % self.dcp:
+        if self.tp % self.dcp and (self.pcp == 1 or self.dcp not in (self.pcp, self.tp * self.pcp)):
             raise FlagError(
                 f"--decode-context-parallel-size {self.dcp} does not divide --tp {self.tp}",
                 flag="decode_context_parallel_size",
@@ -76,6 +76,18 @@ class Speculation(Struct, frozen=True, kw_only=True):
         return f"{self.method}{model}, {self.num_speculative_tokens} tokens"
 
 
+class LoadBalancing(Struct, frozen=True, kw_only=True):
+    """What `--eplb-config` says beside the redundant experts; None is the version's own choice."""
+
+    window_size: int | None = None
+    communicator: str | None = None
+    use_async: bool | None = None
+
+    def __str__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
+
+
 class VllmFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `offline` is the `LLM` class instead of `vllm serve`;
     `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
@@ -102,7 +114,11 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     max_lora_rank: int = 16
     fully_sharded_loras: bool = False
     speculative: Speculation | None = None
+    all2all_backend: str | None = None
+    enable_eplb: bool = False
     num_redundant_experts: int = 0
+    eplb_window_size: int | None = None
+    eplb_config: LoadBalancing | None = None
     mamba_cache_mode: str | None = None
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
@@ -153,6 +169,7 @@ _POSITIVE = (
     "num_gpu_blocks_override",
     "block_size",
     "max_loras",
+    "eplb_window_size",
 )
 _NOT_NEGATIVE = ("num_redundant_experts", "max_cudagraph_capture_size")
 

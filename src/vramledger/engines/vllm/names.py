@@ -38,8 +38,11 @@ NOT_FLAGS = frozenset(
 )
 """Ours, or environment variables of vLLM in some or all releases."""
 
-ELSEWHERE = frozenset(("num_redundant_experts", "speculative_config", "speculative"))
-"""Flags that older or newer releases have under another name (--eplb-config, --speculative-model)."""
+ELSEWHERE = frozenset(
+    ("num_redundant_experts", "speculative_config", "speculative", "eplb_window_size", "all2all_backend")
+)
+"""Flags that older or newer releases have under another name (--eplb-config, --speculative-model),
+or as an environment variable (VLLM_ALL2ALL_BACKEND)."""
 
 
 def check_flags(given: Iterable[str], version: VllmVersion) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.errors import FlagError
 
@@ -104,6 +105,16 @@ OPTIONS: tuple[Option, ...] = (
         "speculative_config", OptionKind.JSON, _OTHER,
         'Draft: \'{"method": "eagle3", "model": "PATH or hub id", "num_speculative_tokens": 3}\'; "mtp" needs no model.',
     ),
+    _option(
+        "all2all_backend", TEXT, _OTHER, "How tokens reach experts of other ranks, by vLLM's name.",
+        choices=BACKEND_NAMES,
+    ),
+    _option("enable_eplb", SWITCH, _OTHER, "Balance the load of experts over ranks."),
+    _option(
+        "eplb_config", OptionKind.JSON, _OTHER,
+        'Load balancing: \'{"num_redundant_experts": 32, "window_size": 1000, "communicator": "nixl"}\'.',
+    ),
+    _option("eplb_window_size", COUNT, _OTHER, "Steps of load that are kept."),
     _option("num_redundant_experts", OptionKind.SIGNED, _OTHER, "Extra copies of experts for load balance."),
     _option(
         "limit_mm_per_prompt", OptionKind.JSON, _OTHER,
@@ -187,11 +198,15 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
             from vramledger.engines.vllm.speculative_config import read_speculation
 
             flags["speculative"] = read_speculation(option, cast(Mapping[str, object], read))
+        elif name == "eplb_config":
+            from vramledger.engines.vllm.eplb import read_eplb_config
+
+            _take(flags, read_eplb_config(option, cast(Mapping[str, object], read)), option)
         elif name == "limit_mm_per_prompt":
             if _no_items(option, read):
                 flags["language_model_only"] = True
         else:
-            flags[name] = read
+            _take(flags, {name: read}, option)
     return ParallelPlan(**parallel), VllmFlags(**flags)
 
 
@@ -211,3 +226,14 @@ def _no_items(option: Option, value: Any) -> bool:
     return bool(limits) and all(
         (limit.get("count", 1) if isinstance(limit, Mapping) else limit) == 0 for limit in limits.values()
     )
+
+
+def _take(flags: dict[str, Any], found: Mapping[str, Any], option: Option) -> None:
+    """Put fields among the flags; one that another flag has set otherwise is a contradiction."""
+    for field, value in found.items():
+        if flags.setdefault(field, value) != value:
+            raise FlagError(
+                f"{option.flag} gives {field} {value}, another flag {flags[field]}",
+                flag=option.name,
+                value=str(value),
+            )

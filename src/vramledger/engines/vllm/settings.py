@@ -10,6 +10,7 @@ from msgspec import Struct
 from vramledger.engines.vllm.capability import capability
 from vramledger.engines.vllm.compute_dtype import compute_dtype
 from vramledger.engines.vllm.context import context_len
+from vramledger.engines.vllm.expert_parallel import batched_default_tokens
 from vramledger.engines.vllm.flags import AUTO, ParallelPlan, VllmFlags
 from vramledger.engines.vllm.version import OLDEST_READ, VllmVersion, rules_note
 from vramledger.errors import FlagError
@@ -73,7 +74,15 @@ def resolve(
     notes = [] if note is None else [note]
     context, auto = context_len(model, flags, version, notes)
     v1 = _generation(model, device, version, flags)
-    tokens, seqs = _batch_limits(device, version, flags, context, v1=v1, world_size=plan.world_size)
+    tokens, seqs = _batch_limits(
+        device,
+        version,
+        flags,
+        context,
+        v1=v1,
+        world_size=plan.world_size,
+        batched_tokens=batched_default_tokens(plan, flags, version) if model.is_moe else None,
+    )
     hybrid = model.has_mixer(RECURRENT)
     prefix = flags.enable_prefix_caching
     if prefix is None:
@@ -154,8 +163,17 @@ def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:
 
 
 def _batch_limits(
-    device: Device, version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool, world_size: int
+    device: Device,
+    version: VllmVersion,
+    flags: VllmFlags,
+    context: int,
+    *,
+    v1: bool,
+    world_size: int,
+    batched_tokens: int | None = None,
 ) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs; `batched_tokens` is the former's default where experts take padded
+    batches."""
     tokens = flags.max_num_batched_tokens
     seqs = flags.max_num_seqs
     small_by_name = ("a100", "gb10") if version.since(33) else ("a100",)
@@ -185,6 +203,8 @@ def _batch_limits(
     else:
         default_tokens = (16384 if flags.offline else 8192) if large else (8192 if flags.offline else 2048)
         default_seqs = 1024 if large else 256
+    if batched_tokens is not None:
+        default_tokens, default_seqs = batched_tokens, min(default_seqs, batched_tokens)
     if seqs is None:
         seqs = default_seqs
         if tokens is not None:

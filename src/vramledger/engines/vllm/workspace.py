@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.partition import local_experts
+from vramledger.engines.vllm.all2all import batched_workspace, gathered_bytes, is_batched
 from vramledger.engines.vllm.attention_backends import latent_mixers
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.layouts import mxfp4_kernel
@@ -26,11 +27,13 @@ FLASHINFER_BYTES = 394 * MIB
 
 
 class MoeWorkspace(Struct, frozen=True, kw_only=True):
-    """Two buffers of the experts' kernels and what routing needs. `persistent` since 0.13."""
+    """Two buffers of the experts' kernels, what routing needs, and tokens of other ranks. The buffers are
+    `persistent` since 0.13."""
 
     buffer_bytes: int
     routing_bytes: int
     persistent: bool
+    gathered_bytes: int
     formula: str
 
 
@@ -93,7 +96,16 @@ def _one_layer(
     both = 2 * inner if mixer.gated else inner
     width, top_k = model.hidden_size, mixer.top_k
     kernel = moe_kernel(device, settings, expert_format)
+    experts = local_experts(mixer.num_experts, kind.cuts)
+    shape = f"M {rows}, top-k {top_k}, hidden {width}, intermediate {inner}"
+    if is_batched(settings):
+        batched = batched_workspace(
+            settings, experts=experts, width=width, both=both, activated=both // 2 if mixer.gated else inner
+        )
+        kernel, shape = "batched", batched.formula
     match kernel:
+        case "batched":
+            first, second, rows = batched.first, batched.second, 0
         case "triton":
             first, second = rows * top_k * max(both // 2, width), rows * top_k * max(both, width)
         case "marlin":
@@ -107,16 +119,13 @@ def _one_layer(
         case _:
             first, second = 0, 0
     buffers = round_up(max(first, rows * width) * element, 256) + round_up(second * element, 256)
-    experts = local_experts(mixer.num_experts, kind.cuts)
     routing = tokens * mixer.num_experts * 4 + tokens * top_k * 8 + (tokens * top_k + experts * 128) * 4
     return MoeWorkspace(
         buffer_bytes=buffers,
         routing_bytes=routing,
         persistent=version.since(13),
-        formula=(
-            f"{kernel}: {element} B x (max({first}, {rows * width}) + {second}) elements, "
-            f"M {rows}, top-k {top_k}, hidden {width}, intermediate {inner}"
-        ),
+        gathered_bytes=gathered_bytes(mixer, model, settings),
+        formula=(f"{kernel}: {element} B x (max({first}, {rows * width}) + {second}) elements, {shape}"),
     )
 
 
