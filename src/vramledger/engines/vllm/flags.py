@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.checkpoint import Checkpoint
 
@@ -90,7 +91,8 @@ class LoadBalancing(Struct, frozen=True, kw_only=True):
 
 class VllmFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `offline` is the `LLM` class instead of `vllm serve`;
-    `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
+    `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1),
+    `use_flashinfer_sampler` is VLLM_USE_FLASHINFER_SAMPLER; `requests` are no flags but what is asked of the engine."""
 
     max_model_len: int | None = None
     allow_long_max_model_len: bool = False
@@ -127,6 +129,14 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     pp_layer_partition: tuple[int, ...] | None = None
     attention_backend: str | None = None
     moe_backend: str | None = None
+    use_flashinfer_sampler: bool | None = None
+    max_logprobs: int | None = None
+    logprobs_mode: str = "raw_logprobs"
+    enable_prompt_embeds: bool = False
+    load_format: str = "auto"
+    safetensors_load_strategy: str | None = None
+    model_loader_extra_config: tuple[tuple[str, object], ...] = ()
+    requests: Requests = NO_REQUESTS
     offline: bool = False
     use_v1: bool | None = None
 

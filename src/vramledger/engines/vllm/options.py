@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.requests import REQUEST_NAMES, REQUEST_OPTIONS, requests_of
 from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.errors import FlagError
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from vramledger.hardware.catalogue import Device
     from vramledger.models.checkpoint import Checkpoint
 
-_PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LORA, _OTHER = (
+_PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LOAD, _LORA, _OTHER = (
     "Parallelism",
     "Context and batch",
     "Memory",
     "Formats",
     "KV cache",
     "Execution",
+    "Loading",
     "LoRA",
     "Speculation, experts, modalities",
 )
@@ -95,6 +97,25 @@ OPTIONS: tuple[Option, ...] = (
     _option("async_scheduling", SWITCH, _RUN, "Schedule the next step while one runs."),
     _option("attention_backend", TEXT, _RUN, "Attention backend by vLLM's name."),
     _option("moe_backend", TEXT, _RUN, "Kernels of the experts by vLLM's name."),
+    _option(
+        "use_flashinfer_sampler", SWITCH, _RUN,
+        "FlashInfer's top-k and top-p instead of a sort, as VLLM_USE_FLASHINFER_SAMPLER.",
+    ),
+    _option("max_logprobs", OptionKind.SIGNED, _RUN, "Log-probabilities a request may ask for; -1: all."),
+    _option(
+        "logprobs_mode", TEXT, _RUN, "What log-probabilities are made of.",
+        choices=("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
+    ),
+    _option("enable_prompt_embeds", SWITCH, _RUN, "Prompts may be given as embeddings."),
+    _option("load_format", TEXT, _LOAD, "How weight files are read: auto, fastsafetensors, runai_streamer, ..."),
+    _option(
+        "safetensors_load_strategy", TEXT, _LOAD, "Mapped files, whole ones, or the page cache filled ahead.",
+        choices=("lazy", "eager", "prefetch", "torchao"),
+    ),
+    _option(
+        "model_loader_extra_config", OptionKind.JSON, _LOAD,
+        'Reader: \'{"memory_limit": 5368709120}\' of runai_streamer, \'{"num_threads": 8}\', ...',
+    ),
     _option("offline", SWITCH, _RUN, "Defaults of the LLM class instead of the server's."),
     _option("use_v1", SWITCH, _RUN, "Engine generation where a version has both, as VLLM_USE_V1."),
     _option("enable_lora", SWITCH, _LORA, "Reserve slots for LoRA adapters."),
@@ -125,6 +146,7 @@ OPTIONS: tuple[Option, ...] = (
         "mm_encoder_tp_mode", TEXT, _OTHER, "Encoder cut over ranks by weights, or whole with data cut.",
         choices=("weights", "data"),
     ),
+    *REQUEST_OPTIONS,
 )  # fmt: skip
 
 _SHORT = {
@@ -177,6 +199,7 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
     """
     parallel: dict[str, Any] = {}
     flags: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
     for given, value in values.items():
         if value is None:
             continue
@@ -194,6 +217,10 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
                 raise FlagError(
                     f"{option.flag} is given as {parallel[field]} and as {read}", flag=name, value=read
                 )
+        elif name in REQUEST_NAMES:
+            requests[name] = read
+        elif name == "model_loader_extra_config":
+            flags[name] = tuple(sorted(cast(Mapping[str, object], read).items()))
         elif name == "speculative_config":
             from vramledger.engines.vllm.speculative_config import read_speculation
 
@@ -207,6 +234,8 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
                 flags["language_model_only"] = True
         else:
             _take(flags, {name: read}, option)
+    if requests:
+        flags["requests"] = requests_of(requests)
     return ParallelPlan(**parallel), VllmFlags(**flags)
 
 

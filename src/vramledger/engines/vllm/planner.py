@@ -8,14 +8,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.experts import experts_note, placement_note
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
+from vramledger.engines.vllm.host_memory import host_memory
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
+from vramledger.engines.vllm.load_peak import reading
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.pipeline import StageRoom, balanced_partition, binding_text
@@ -42,10 +46,6 @@ from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
 from vramledger.pool import IntRange, KvPool
-from vramledger.units import GIB
-
-# Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
-DEFAULT_SHARD_BYTES = 5 * 10**9
 
 
 def plan(
@@ -109,12 +109,14 @@ def _answer(
     apart = _layout_apart(checkpoint, settings, device, kind_of_kv)
     if pool is not None and apart is not None:
         pool = widened(pool, apart, settings, available)
-    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms)
+    read = reading(checkpoint, settings)
+    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool, read) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
         budget_bytes=requested_bytes(device.total_bytes, settings),
         ranks=ranks,
         kv_pool=pool,
+        host=host_memory(checkpoint, settings, device, layout, read),
         verdict=judge(
             checkpoint, settings, device, terms, layout, checked, pool, ranks, concurrency=concurrency
         ),
@@ -328,20 +330,19 @@ def _rank_ledger(
     item: RankTerms,
     layout: Layout,
     pool: KvPool | None,
+    read: Reading,
 ) -> RankLedger:
     per_block = item.bytes_per_block
     blocks = pool.num_blocks if pool is not None else IntRange(0, 0, 0)
     held = ByteRange(blocks.low * per_block, blocks.expected * per_block, blocks.high * per_block)
-    disk = checkpoint.disk_bytes
-    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
     return RankLedger(
         ranks=item.kind.ranks,
-        entries=rank_entries(checkpoint, settings, device, item, layout, held),
+        entries=rank_entries(checkpoint, settings, device, item, layout, held, read),
         weights=WeightFigures(
-            disk_bytes=disk,
+            disk_bytes=checkpoint.disk_bytes,
             disk_evidence=checkpoint.disk_evidence,
-            host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
-            host_evidence=_host_evidence(checkpoint),
+            host_peak_bytes=read.host,
+            host_evidence=_host_evidence(checkpoint, read),
             device_bytes=ByteRange.exact(item.loading_bytes),
         ),
         device_total_bytes=device.total_bytes,
@@ -351,15 +352,11 @@ def _rank_ledger(
 NO_FLAGS = VllmFlags()
 
 
-def _host_evidence(checkpoint: Checkpoint) -> Evidence:
-    """Loaders map one file at a time; the page cache may keep anything from a gibibyte to all of them."""
+def _host_evidence(checkpoint: Checkpoint, read: Reading) -> Evidence:
+    """What the host holds while files are read: of files whose sizes are known, or of the usual size."""
     if checkpoint.largest_file_bytes:
-        return calculated(
-            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
-        )
-    return assumed(
-        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
-    )
+        return calculated("vllm model_executor/model_loader/weight_utils.py", read.formula)
+    return assumed(UNREAD_FILES, read.formula)
 
 
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
@@ -377,7 +374,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
     }
     for name in VllmFlags.__struct_fields__:
         value = getattr(flags, name)
-        if name not in shown and value != getattr(NO_FLAGS, name):
+        if name == "requests":
+            asked = ((key, getattr(value, key)) for key in Requests.__struct_fields__)
+            shown.update((key, given) for key, given in asked if given != getattr(NO_REQUESTS, key))
+        elif name not in shown and value != getattr(NO_FLAGS, name):
             shown[name] = value
     return PlanInputs(
         model=checkpoint.model.id,

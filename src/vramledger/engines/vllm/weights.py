@@ -25,12 +25,14 @@ from vramledger.engines.device_tensors import (
 )
 from vramledger.engines.partition import TOWERS, local_sizes
 from vramledger.engines.recent import Recent
+from vramledger.engines.requests import NO_REQUESTS
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.layouts import ExpertPadding, expert_format, expert_padding, matrix_bytes
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, is_whole, stage_repetitions
+from vramledger.engines.vllm.unpacking import partial_sums_bytes, runs_marlin, unpacked_bytes
 from vramledger.formats.weights import (
     Bnb4,
     Bnb8,
@@ -65,6 +67,7 @@ class RankWeights(Struct, frozen=True, kw_only=True):
     slack: Slack
     load_peak_extra_bytes: int
     dequantised_bytes: int
+    partial_sums_bytes: int
     expert_format: str
 
     @property
@@ -101,6 +104,7 @@ def _while_loading(settings: Settings) -> Settings:
             kv_cache_memory_bytes=None,
             num_gpu_blocks_override=None,
             kv_cache_dtype="auto",
+            requests=NO_REQUESTS,
         ),
         gpu_memory_utilization=0.0,
         context_len=0,
@@ -135,14 +139,20 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
             collect_plain(
                 matrices, tensor, stored, repeat, sizes, _plain(tensor, sizes, settings, device, experts_as)
             )
+    method = checkpoint.quantization
     largest = unpacked = 0
+    sums = False
     for matrix in matrices.values():
         if matrix.laid is None:
             matrix.laid = _lay_out(matrix, settings, device)
             if not isinstance(matrix.format, Dense):
                 largest = max(largest, matrix.laid.total)
-            if isinstance(matrix.format, Bnb4 | Bnb8):
-                unpacked = max(unpacked, settings.dtype.bytes_for(sum(matrix.rows) * matrix.columns))
+                elements = sum(matrix.rows) * matrix.columns
+                if matrix.experts == 1 or not isinstance(matrix.format, GroupInt):
+                    unpacked = max(
+                        unpacked, unpacked_bytes(matrix.format, elements, method, settings, device)
+                    )
+                sums = sums or runs_marlin(matrix.format, method, settings, device)
     rope = rope_tables(model, settings)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
@@ -153,6 +163,7 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
         slack=NO_SLACK if device.vendor == "cpu" else matrices_slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
         dequantised_bytes=unpacked,
+        partial_sums_bytes=partial_sums_bytes(device) if sums else 0,
         expert_format=_format_name(experts_as),
     )
 
