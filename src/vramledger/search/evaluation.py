@@ -156,10 +156,9 @@ def _held(rank: RankLedger) -> Held:
     return Held(rank=rank, phase=best[1], by_owner=best[2], peak_bytes=best[0])
 
 
-def blamed(answer: Plan) -> Owner:
+def blamed(answer: Plan, worst: Held) -> Owner:
     """The owner that a failing plan fails by: the largest of what is held beside the KV cache where that alone passes the
-    budget, else the KV cache, which gets less than the requests need."""
-    worst = held(answer)
+    budget, else the KV cache, which gets less than the requests need. `worst` is what `held` tells of the plan."""
     beside = {owner: size for owner, size in worst.by_owner.items() if owner is not Owner.KV_CACHE}
     charged = sum(
         entry.bytes.expected

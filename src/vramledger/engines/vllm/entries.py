@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from vramledger.engines.checkpoint_reading import Reading
+from vramledger.engines.recent import Recent
 from vramledger.engines.vllm.activation_entries import activation_entries
 from vramledger.engines.vllm.attention_buffers import buffer_entries
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
@@ -90,25 +92,14 @@ def _pages(layout: Layout, terms: RankTerms) -> str:
     return " + ".join(f"{count} layers x {page} B" for page, count in counts.items())
 
 
+_recent: Recent[tuple[Entry, ...]] = Recent(512)
+
+
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
     repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
-    out = []
-    for name, group in weights.groups.items():
-        out.append(_entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, group.formula)))
-    out.append(
-        _entry(
-            Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,
-            calculated(f"{RULES} layers/attention/mla_attention.py", "W_UK, W_UV kept beside a quantised kv_b"),
-        )
-    )  # fmt: skip
-    out.append(
-        _entry(
-            Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
-            calculated(f"{RULES} layers/rotary_embedding", weights.rope_formula),
-        )
-    )  # fmt: skip
+    out = list(_recent.get(weights, source, lambda: tuple(_held_entries(weights, source))))
     if terms.draft is not None:
         out.append(_draft_entry(settings, terms.draft))
     out.append(
@@ -132,6 +123,19 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
         )
     )  # fmt: skip
     return out
+
+
+def _held_entries(weights: RankWeights, source: str) -> Iterator[Entry]:
+    for name, group in weights.groups.items():
+        yield _entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, group.formula))
+    yield _entry(
+        Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,
+        calculated(f"{RULES} layers/attention/mla_attention.py", "W_UK, W_UV kept beside a quantised kv_b"),
+    )  # fmt: skip
+    yield _entry(
+        Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
+        calculated(f"{RULES} layers/rotary_embedding", weights.rope_formula),
+    )  # fmt: skip
 
 
 def _draft_entry(settings: Settings, draft: RankWeights) -> Entry:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
+from vramledger.engines.recent import Recent
 from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
@@ -266,8 +267,18 @@ def cache_format(checkpoint: Checkpoint, settings: Settings, device: Device) -> 
         ) from None
 
 
+_recent: Recent[Layout] = Recent(256)
+
+
 def kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:
     """Groups of the model's KV layers under these settings."""
+    if settings.flags.speculative is not None:
+        return _kv_layout(checkpoint, settings, device, kind)
+    known = settings.without_batches()
+    return _recent.get(checkpoint, (known, device, kind), lambda: _kv_layout(checkpoint, known, device, kind))
+
+
+def _kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:
     specs = set_apart(_all_specs(checkpoint, settings, device, kind), checkpoint.model, settings)
     return _grouped(specs, checkpoint, settings)
 

@@ -6,7 +6,9 @@ Source: vllm engine/arg_utils.py (`get_batch_defaults`, `EngineArgs.create_engin
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from vramledger.engines.requests import NO_REQUESTS
 from vramledger.engines.vllm.capability import capability
 from vramledger.engines.vllm.compute_dtype import compute_dtype
 from vramledger.engines.vllm.context import context_len
@@ -50,6 +52,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def max_rows(self) -> int:
         return min(self.max_num_seqs, self.max_tokens)
+
+    def without_batches(self) -> Settings:
+        """What the layout of the cache knows: not how many requests and tokens run at once, nor the engine's share."""
+        flags = replace(
+            self.flags,
+            max_num_seqs=None,
+            max_num_batched_tokens=None,
+            gpu_memory_utilization=None,
+            kv_cache_memory_bytes=None,
+            num_gpu_blocks_override=None,
+        )
+        return replace(self, flags=flags, gpu_memory_utilization=0.0, max_tokens=0, max_num_seqs=0, notes=())
+
+    def while_loading(self) -> Settings:
+        """What the weights know: of these also not the cache's type and the context."""
+        flags = replace(self.flags, max_model_len=None, kv_cache_dtype="auto", requests=NO_REQUESTS)
+        return replace(replace(self, flags=flags).without_batches(), context_len=0)
 
     @property
     def in_flight_steps(self) -> int:

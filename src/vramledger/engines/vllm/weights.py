@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from vramledger.engines.allocator import Slack
 from vramledger.engines.device_tensors import (
@@ -25,7 +24,6 @@ from vramledger.engines.device_tensors import (
 )
 from vramledger.engines.partition import TOWERS, local_sizes
 from vramledger.engines.recent import Recent
-from vramledger.engines.requests import NO_REQUESTS
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.layouts import ExpertPadding, expert_format, expert_padding, matrix_bytes
@@ -82,35 +80,11 @@ _recent: Recent[RankWeights] = Recent(512)
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
     """Weights of one kind of rank. Raises FlagError where the plan does not divide the model."""
-    loading = _while_loading(settings)
+    loading = settings.while_loading()
     if settings.flags.speculative is not None:
         return _rank_weights(checkpoint, loading, kind, device)
     return _recent.get(
         checkpoint, (loading, kind, device), lambda: _rank_weights(checkpoint, loading, kind, device)
-    )
-
-
-def _while_loading(settings: Settings) -> Settings:
-    """The settings without what weights know nothing of: lengths, batches, the KV cache and the engine's share."""
-    flags = settings.flags
-    return replace(
-        settings,
-        flags=replace(
-            flags,
-            max_model_len=None,
-            max_num_seqs=None,
-            max_num_batched_tokens=None,
-            gpu_memory_utilization=None,
-            kv_cache_memory_bytes=None,
-            num_gpu_blocks_override=None,
-            kv_cache_dtype="auto",
-            requests=NO_REQUESTS,
-        ),
-        gpu_memory_utilization=0.0,
-        context_len=0,
-        max_tokens=0,
-        max_num_seqs=0,
-        notes=(),
     )
 
 
