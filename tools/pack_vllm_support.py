@@ -4,7 +4,7 @@
 
 SOURCES has one folder a release, named after it, with the python files of its wheel
 (`pip download --no-deps vllm==X`, then unzip the `.py` files). Reads, without importing, the dictionaries of
-model_executor/models/registry.py, the methods of layers/quantization and their least capability, the calls of `add_argument` in
+model_executor/models/registry.py and what their classes say of LoRA, the methods of layers/quantization and their least capability, the calls of `add_argument` in
 engine/arg_utils.py, the enumeration of attention backends, and the literals of KV cache types, block sizes and
 expert backends. Writes src/vramledger/engines/vllm/support.json.
 
@@ -87,6 +87,7 @@ def _listed(package: Path) -> Iterator[tuple[str, str]]:
     """Section and name of everything that a release lists."""
     for name, module in _architectures(_parsed(package / "model_executor/models/registry.py")):
         yield ("transformers" if module == "transformers" else "architectures"), name
+    yield from _adaptable(package / "model_executor/models")
     for name in _literal(
         _parsed(package / "model_executor/layers/quantization/__init__.py"),
         ("QUANTIZATION_METHODS", "QuantizationMethods"),
@@ -132,6 +133,84 @@ def _architectures(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 module = entry.elts[0]
                 assert isinstance(module, ast.Constant)
                 yield str(key.value), str(module.value)
+
+
+_ENDS = {"lora_embedding": ("embed_tokens", "wte"), "lora_head": ("lm_head",)}
+
+
+def _adaptable(folder: Path) -> Iterator[tuple[str, str]]:
+    """Model classes that take LoRA adapters, those whose embedding or head takes them too, and those whose
+    adapters have gate and up projection of all experts in one stack (`lora_stacks`).
+
+    A class takes them that has SupportsLoRA among its bases; its own or its bases' `embedding_modules` name the ends.
+    """
+    classes: dict[str, ast.ClassDef] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for node in _parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, node)
+    targets = list(_implementations(_parsed(folder / "registry.py")))
+    for name, target in targets:
+        line = _lineage(target, classes)
+        if "SupportsLoRA" not in line:
+            continue
+        yield "lora", name
+        if any(_value(base, "is_3d_moe_weight", classes) == "True" for base in line):
+            yield "lora_stacks", name
+        ends = next((found for base in line if (found := _ends_of(base, classes)) is not None), set())
+        for section, names in _ENDS.items():
+            if ends & set(names):
+                yield section, name
+
+
+def _implementations(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Architectures with the class that implements them; a class that runs others' code is one itself."""
+    for target, value in _assigned(tree):
+        if not target.endswith("_MODELS") or target in _NOT_LISTED or not isinstance(value, ast.Dict):
+            continue
+        for key, entry in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(entry, ast.Tuple):
+                implementation = entry.elts[1]
+                assert isinstance(implementation, ast.Constant)
+                yield str(key.value), str(implementation.value)
+
+
+def _lineage(name: str, classes: dict[str, ast.ClassDef]) -> list[str]:
+    """A class and its bases by name, nearest first."""
+    out = [name]
+    for current in out:
+        node = classes.get(current)
+        for base in node.bases if node is not None else ():
+            plain = base.value if isinstance(base, ast.Subscript) else base
+            called = plain.id if isinstance(plain, ast.Name) else getattr(plain, "attr", "")
+            if called and called not in out:
+                out.append(called)
+    return out
+
+
+def _value(name: str, attribute: str, classes: dict[str, ast.ClassDef]) -> str:
+    """The source of what a class sets an attribute to; "" where it does not."""
+    node = classes.get(name)
+    for item in node.body if node is not None else ():
+        target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
+        value = getattr(item, "value", None)
+        if isinstance(target, ast.Name) and target.id == attribute and value is not None:
+            return ast.unparse(value)
+    return ""
+
+
+def _ends_of(name: str, classes: dict[str, ast.ClassDef]) -> set[str] | None:
+    """The keys of a class's own `embedding_modules`, or of those it takes from another; None where it has none."""
+    node = classes.get(name)
+    for item in node.body if node is not None else ():
+        target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
+        if not (isinstance(target, ast.Name) and target.id == "embedding_modules"):
+            continue
+        value = getattr(item, "value", None)
+        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
+            return _ends_of(value.value.id, classes)
+        return set(ast.literal_eval(value)) if value is not None else None
+    return None
 
 
 def _table(tree: ast.Module, name: str) -> dict[str, str]:

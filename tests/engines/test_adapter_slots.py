@@ -49,15 +49,15 @@ def cut(ways: int) -> Any:
 
 def test_a_column_cuts_b_and_a_row_cuts_a(tmp_path: Path) -> None:
     found = placed(tmp_path / "a")
-    assert adapter_elements(found, cut(1)) == found.elements
+    assert adapter_elements(found.pairs, cut(1)) == found.elements
     q, k, down = 4096 + 4096 // 4, 4096 + 1024 // 4, 14336 // 4 + 4096
-    assert adapter_elements(found, cut(4)) == 32 * 16 * (q + k + down)
+    assert adapter_elements(found.pairs, cut(4)) == 32 * 16 * (q + k + down)
 
 
 def test_a_stage_holds_the_pairs_of_its_layers(tmp_path: Path) -> None:
     found = placed(tmp_path / "a")
     stages = [range(11), range(11, 32)]
-    assert sum(adapter_elements(found, cut(1), layers=stage) for stage in stages) == found.elements
+    assert sum(adapter_elements(found.pairs, cut(1), layers=stage) for stage in stages) == found.elements
 
 
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 99), st.integers(1, 99), st.integers(1, 8))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tools.conformance.__main__ import HERE, is_known, judge
-from tools.conformance.cases import cases
+from tools.conformance.cases import cases, lora_cases
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("0.27.1", "0.32.0")
@@ -49,9 +49,26 @@ def test_the_plan_is_what_the_engine_computed(version: str, device: str, case: d
     assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
 
 
+SLOTS = {
+    line["name"]: line
+    for line in map(
+        json.loads, (RECORDED / "vllm-0.32.0-lora.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+}
+LORA_CASES = [pytest.param(case, id=case["name"]) for case in lora_cases() if case["name"] in SLOTS]
+
+
+@pytest.mark.parametrize("case", LORA_CASES)
+def test_slots_of_adapters_are_those_the_engine_made(case: dict[str, Any]) -> None:
+    fields, refusal = judge(case, SLOTS[case["name"]], "0.32.0", "H100")
+    assert not refusal
+    assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
+
+
 def test_enough_was_recorded() -> None:
     assert len(CASES) > 900
     assert len({case.values[2]["kind"] for case in CASES}) > 30  # type: ignore[index]
+    assert len(LORA_CASES) > 70
 
 
 def test_no_figure_of_the_cache_is_among_the_known_differences() -> None:
@@ -67,6 +84,12 @@ def test_known_differences_still_differ() -> None:
         for case in cases(device)
         if case["kind"] in KNOWN and case["name"] in answers(version, device)
         for field in judge(case, answers(version, device)[case["name"]], version, device)[0]
+        if not field.equal
+    } | {
+        (case["kind"], field.name.partition(" of stage")[0])
+        for case in lora_cases()
+        if case["kind"] in KNOWN and case["name"] in SLOTS
+        for field in judge(case, SLOTS[case["name"]], "0.32.0", "H100")[0]
         if not field.equal
     }
     assert {(kind, name) for kind, figures in KNOWN.items() for name in figures} <= found

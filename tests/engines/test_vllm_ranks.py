@@ -21,7 +21,7 @@ from support import (
 )
 from vramledger.engines.partition import local_experts
 from vramledger.engines.vllm.flags import LORA_RANKS, ParallelPlan, VllmFlags
-from vramledger.engines.vllm.lora import LoraBytes, adapter_elements, lora_bytes
+from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
 from vramledger.engines.vllm.sharding import pipeline_layers, rank_kinds
 from vramledger.engines.vllm.version import NEWEST, parse_version
 
@@ -79,7 +79,7 @@ def experts(config: dict[str, Any], **values: Any) -> list[int]:
     [
         (QWEN3_30B_A3B, {"tp": 8}, [16] * 8),
         (DEEPSEEK_V3, {"tp": 8}, [32] * 8),
-        (DEEPSEEK_V3, {"tp": 8, "enable_eplb": True, "num_redundant_experts": 32}, [36] * 8),
+        (DEEPSEEK_V3, {"tp": 8, "num_redundant_experts": 32}, [36] * 8),
         (QWEN3_30B_A3B, {"tp": 1, "dp": 6}, [22, 22, 21, 21, 21, 21]),
         (QWEN3_30B_A3B, {"tp": 2, "dp": 3}, [22, 22, 21, 21, 21, 21]),
     ],
@@ -135,10 +135,6 @@ def slots(config: dict[str, Any], version: str = "0.33.0", **values: Any) -> Lor
     return lora_bytes(subject.model, kind, found)
 
 
-def test_an_adapter_of_one_matrix() -> None:
-    assert adapter_elements(4096, 14336, 16) == 16 * (14336 + 4096) == 294_912
-
-
 def test_four_slots_of_rank_16_for_llama() -> None:
     found = slots(LLAMA_3_1_8B, max_loras=4, max_lora_rank=16)
     assert found.linears == 1_310_720 * 2 * 32 * 4 == 335_544_320
@@ -152,14 +148,16 @@ def test_every_matrix_has_its_own_pair_of_factors() -> None:
     width, inner, kv = 4096, 14336, 1024
     matrices = [(width, width), (kv, width), (kv, width), (width, width)]
     matrices += [(inner, width), (inner, width), (width, inner)]
-    elements = sum(adapter_elements(out, inp, 16) for out, inp in matrices)
+    elements = sum(16 * (out + inp) for out, inp in matrices)
     assert elements == 1_310_720
     assert slots(LLAMA_3_1_8B).linears == elements * 2 * 32
 
 
-def test_matrices_that_a_checkpoint_stores_fused_have_a_factor_for_each_part() -> None:
+def test_matrices_that_a_checkpoint_stores_fused_share_a_factor() -> None:
+    """Phi's adapters are of its fused projections: one A less for gate and up, two for queries, keys and values."""
     fused = TINY_LLAMA | {"model_type": "phi3", "tie_word_embeddings": False}
-    assert slots(fused).linears == slots(TINY_LLAMA).linears
+    width, layers = TINY_LLAMA["hidden_size"], TINY_LLAMA["num_hidden_layers"]
+    assert slots(TINY_LLAMA).linears - slots(fused).linears == 3 * 16 * width * layers * 2
 
 
 def test_one_factor_is_cut_and_the_other_whole_unless_both_are_to_be_cut() -> None:
@@ -177,15 +175,18 @@ def test_slots_of_experts() -> None:
 
 
 def test_slots_of_the_vocabulary_held_256_rows_more_before_0_12() -> None:
-    old, new = slots(LLAMA_3_1_8B, "0.11.2").vocabulary, slots(LLAMA_3_1_8B, "0.12.0").vocabulary
-    assert old - new == 2 * 16 * 256 * 2
+    """Rows for added tokens in both ends, embeddings for them, and rows in the base's own tables."""
+    old, new = slots(LLAMA_3_1_8B, "0.11.2"), slots(LLAMA_3_1_8B, "0.12.0")
+    assert old.vocabulary - new.vocabulary == 2 * 16 * 256 * 2 + 2 * 256 * 4096 * 2
+    assert old.vocabulary_rows == (256 + 256) * 4096 * 2
+    assert new.vocabulary_rows == 0
 
 
 @pytest.mark.parametrize("rank", LORA_RANKS)
 def test_slots_grow_with_rank_and_count_alone(rank: int) -> None:
-    one = slots(TINY_LLAMA, max_lora_rank=1).total
-    assert slots(TINY_LLAMA, max_lora_rank=rank).total == rank * one
-    assert slots(TINY_LLAMA, max_lora_rank=rank, max_loras=7).total == 7 * rank * one
+    one = slots(TINY_LLAMA, max_lora_rank=1).of_one(1)
+    assert slots(TINY_LLAMA, max_lora_rank=rank).of_one(1) == rank * one
+    assert slots(TINY_LLAMA, max_lora_rank=rank, max_loras=7).of_one(7) == rank * one
 
 
 def test_slots_are_part_of_what_loading_took() -> None:

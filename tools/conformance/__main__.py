@@ -1,11 +1,12 @@
 """Ask vLLM's own classes what they compute, and compare it with the plan.
 
     python -m tools.conformance --venv DIR [--make VERSION] [--device H100] [--only WORD]
-                                [--table FILE] [--record FILE] [--configs DIR]
+                                [--table FILE] [--record FILE] [--configs DIR] [--lora]
 
 DIR is a virtual environment that has vLLM's CPU build; --make creates it with uv. Without --device the CPU
 platform is asked, with one (A100, H100, B200) its CUDA platform. --configs compares every config.json below a
-folder instead of the small ones kept here, on 1 and 4 ranks, unquantised on the CPU. Ends with 1 where
+folder instead of the small ones kept here, on 1 and 4 ranks, unquantised on the CPU; --lora compares the slots that
+adapters get. Ends with 1 where
 anything differs that is not listed in known-differences.json.
 """
 
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools.conformance.cases import Case, cases
+from tools.conformance.cases import Case, cases, lora_cases
 from tools.conformance.compare import DEVICES, Field, compare
 from tools.conformance.engine import ask, make
 from tools.conformance.tables import markdown
@@ -39,10 +40,12 @@ def main() -> int:
     parser.add_argument("--configs", type=Path, help="a folder of folders with config.json")
     parser.add_argument("--table", type=Path, help="write Markdown here")
     parser.add_argument("--record", type=Path, help="write vLLM's answers here, for the tests")
+    parser.add_argument("--lora", action="store_true", help="slots of adapters instead of weights and KV")
     options = parser.parse_args()
     if options.make:
         make(options.venv, options.make, options.uv)
-    asked = _real(options.configs, options.device) if options.configs else cases(options.device)
+    small = lora_cases() if options.lora else cases(options.device)
+    asked = _real(options.configs, options.device) if options.configs else small
     asked = [case for case in asked if options.only in case["name"]]
     version, answers = ask(options.venv, [_for_probe(case) for case in asked], options.device)
     if options.record:
@@ -127,9 +130,10 @@ def _record(path: Path, asked: list[Case], answers: dict[str, dict[str, Any]]) -
         answer = {**answers[case["name"]]}
         if "error" in answer:
             continue
-        answer["weights"] = [
-            {name: held[name] for name in ("parameters", "rope")} for held in answer["weights"]
-        ]
+        if "weights" in answer:
+            answer["weights"] = [
+                {name: held[name] for name in ("parameters", "rope")} for held in answer["weights"]
+            ]
         lines.append(json.dumps(answer, separators=(",", ":")))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

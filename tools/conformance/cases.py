@@ -75,3 +75,25 @@ def _case(*, tp: int = 1, pp: int = 1, pool: int = 256 * MIB, tensors: str = "me
     Expert maps are computed with, so their models are built of real `tensors`."""
     stated = "num_gpu_blocks_override" not in flags
     return {"tp": tp, "pp": pp, "pool_bytes": pool, "tensors": tensors, "args": flags, "stated": stated}
+
+
+def lora_cases() -> list[Case]:
+    """Every kind that takes adapters with three slots: on one rank, on two, on the stages of a pipeline, and with
+    what changes the slots."""
+    return [
+        {"name": f"{kind}{label}", "kind": kind, "config": config, **case}
+        for kind, config in configs().items()
+        for label, case in _lora_variants(kind)
+    ]
+
+
+def _lora_variants(kind: str) -> Iterator[tuple[str, Case]]:
+    slots: dict[str, Any] = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
+    yield "", _case(**slots)
+    yield ", tp 2", _case(tp=2, **slots)
+    if kind in ("llama-gqa", "qwen3-moe", "granite-4", "gemma-4"):
+        yield ", pp 2", _case(pp=2, **slots)
+        yield ", fully sharded", _case(tp=2, **slots, fully_sharded_loras=True)
+    if kind in ("llama-gqa", "qwen3-moe"):
+        yield ", some modules", _case(**slots, lora_target_modules=["o_proj", "gate_up_proj", "down_proj"])
+        yield ", other type and rank", _case(**{**slots, "max_lora_rank": 1}, lora_dtype="float16")

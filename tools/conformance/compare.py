@@ -12,6 +12,7 @@ from msgspec import Struct
 from vramledger import load_model, plan
 from vramledger.answer import Plan
 from vramledger.engines.vllm.kv_budget import blocks_per_request, usable_bytes
+from vramledger.engines.vllm.lora import lora_bytes
 from vramledger.engines.vllm.options import read_flags
 from vramledger.engines.vllm.planner import cache_format, kv_layout
 from vramledger.engines.vllm.settings import resolve
@@ -63,6 +64,8 @@ def compare(
     checkpoint = load_model(folder, headers=False)
     values = {**case["args"], "tp": case.get("tp", 1), "pp": case.get("pp", 1)}
     target = find_device(DEVICES[device])
+    if "slots" in theirs:
+        return _slots(checkpoint, values, theirs["slots"], version, target)
     out = [*_weights(checkpoint, values, theirs["weights"], version, target)]
     if case.get("stated", True):
         values["kv_cache_memory_bytes"] = case.get("pool_bytes") or case["kv_memory_bytes"]
@@ -74,6 +77,35 @@ def compare(
     if "refused" in theirs:
         return [*out, *_refusal(checkpoint, values, found, theirs["refused"], version, target)]
     return [*out, *_pool(found, theirs, checkpoint, values, version, target)]
+
+
+def _slots(
+    checkpoint: Checkpoint,
+    values: dict[str, Any],
+    stages: list[list[list[Any]]],
+    version: str,
+    device: Device,
+) -> list[Field]:
+    """Bytes of the adapters' slots of one rank of each pipeline stage, by kind of module."""
+    parallel, flags = read_flags(values)
+    settings = resolve(checkpoint.model, device, parse_version(version), parallel, flags)
+    kinds = {
+        kind.stage: kind for kind in reversed(rank_kinds(checkpoint.model, parallel, flags, settings.version))
+    }
+    out = []
+    for stage, modules in enumerate(stages):
+        ours = lora_bytes(checkpoint.model, kinds[stage], settings)
+        label = f" of stage {stage}" if len(stages) > 1 else ""
+        for name, held, wrappers in (
+            ("slots of experts", ours.experts, ("FusedMoE",)),
+            ("slots of embedding and head", ours.vocabulary, ("VocabParallel", "LogitsProcessor")),
+            ("slots of linears", ours.linears, ("",)),
+        ):
+            mine = [row for row in modules if row[1].startswith(wrappers)]
+            modules = [row for row in modules if row not in mine]  # noqa: PLW2901 - the rest is for the next kind
+            total = sum(count * size for _, _, count, size in mine)
+            out.append(Field(name=f"{name}{label}", ours=f"{held:,}", theirs=f"{total:,}"))
+    return out
 
 
 def _weights(

@@ -105,6 +105,11 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             worker = make_config(folder, case)
             with world(worker, tp, pp, rank=stage * tp):
                 stages.append(build(worker, case.get("tensors", "meta")))
+                if worker.lora_config is not None:
+                    made = import_module("lora_probe").slots
+                    stages[-1]["slots"] = made(stages[-1]["models"][0], worker, case.get("tensors", "meta"))
+    if stages and "slots" in stages[0]:
+        return {"slots": [stage["slots"] for stage in stages]}
     result: dict[str, Any] = {
         "settings": settings(core),
         "weights": [weigh(stage["models"], shared=pp == 1) for stage in stages],

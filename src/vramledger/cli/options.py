@@ -21,6 +21,7 @@ _METAVARS = {
     OptionKind.COUNTS: "N,N,...",
     OptionKind.JSON: "JSON",
     OptionKind.TEXT: "NAME",
+    OptionKind.TEXTS: "NAME",
 }
 
 
@@ -121,10 +122,17 @@ def _click_option(option: Option) -> GroupedOption:
     return GroupedOption(
         [option.name, option.flag, *option.aliases],
         default=None,
+        multiple=option.kind is OptionKind.TEXTS,
+        callback=_none_for_nothing if option.kind is OptionKind.TEXTS else None,
         metavar="|".join(option.choices) if option.choices else _METAVARS[option.kind],
         help=option.help,
         group=option.group,
     )
+
+
+def _none_for_nothing(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """An option that may be repeated and is not there is a flag that was not given."""
+    return value or None
 
 
 def json_option() -> GroupedOption:

@@ -8,14 +8,20 @@ Source: S-LoRA (arXiv 2311.03285); vllm lora/layers; sglang lora/mem_pool.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from vramledger.engines.option import Option, bad_value
 from vramledger.errors import FlagError
 from vramledger.formats.weights import Dense, WeightFormat, format_label, stored_bytes
-from vramledger.models.adapters.placing import PlacedAdapter, PlacedPair
-from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.tensors import Tensor
+
+if TYPE_CHECKING:
+    from vramledger.models.adapters.adapter import Adapter
+    from vramledger.models.adapters.placing import PlacedAdapter, PlacedPair
+    from vramledger.models.checkpoint import Checkpoint
 
 Local = Callable[[Tensor, int], int]
 """Positions of an axis of a tensor (0 is the first one) that the rank holds."""
@@ -23,7 +29,8 @@ Local = Callable[[Tensor, int], int]
 
 class SlotModule(Struct, frozen=True, kw_only=True):
     """Modules alike that get a slot: `repeat` of them on the rank, each with `parts` A matrices over `d_in`
-    inputs and B matrices over `d_out` outputs in all, once for each of `experts`."""
+    inputs and B matrices over `d_out` outputs in all, once for each of `experts`. `a_ways` ranks share the rows
+    of A, which the rank must divide by."""
 
     name: str
     repeat: int
@@ -31,10 +38,12 @@ class SlotModule(Struct, frozen=True, kw_only=True):
     d_in: int
     d_out: int
     experts: int = 1
+    a_ways: int = 1
 
     def elements(self, rank: int) -> int:
         """Elements of one slot of this rank, all repetitions."""
-        return self.repeat * self.experts * rank * (self.parts * self.d_in + self.d_out)
+        first = self.parts * (rank // self.a_ways) * self.d_in
+        return self.repeat * self.experts * (first + rank * self.d_out)
 
 
 def slot_elements(modules: Iterable[SlotModule], rank: int) -> int:
@@ -58,9 +67,23 @@ def pair_elements(pair: PlacedPair, local: Local, *, layers: range | None = None
     return count * pair.rank * (local(first, 0) + local(first, 1))
 
 
-def adapter_elements(placed: PlacedAdapter, local: Local, *, layers: range | None = None) -> int:
-    """Elements of a whole adapter on one rank, at its own ranks, without padding."""
-    return sum(pair_elements(pair, local, layers=layers) for pair in placed.pairs)
+def adapter_elements(pairs: Iterable[PlacedPair], local: Local, *, layers: range | None = None) -> int:
+    """Elements of an adapter's pairs on one rank, at their own ranks, without padding."""
+    return sum(pair_elements(pair, local, layers=layers) for pair in pairs)
+
+
+def read_adapters(option: Option, value: object) -> tuple[Adapter, ...]:
+    """The adapters an option names: paths and hub ids as text, or adapters that were read already.
+
+    Raises what load_adapter raises, FlagError for anything else.
+    """
+    from vramledger.models.adapters.adapter import Adapter
+    from vramledger.models.adapters.load import load_adapter
+
+    given = (value,) if isinstance(value, str | Adapter) else value
+    if isinstance(given, list | tuple) and given and all(isinstance(item, str | Adapter) for item in given):
+        return tuple(item if isinstance(item, Adapter) else load_adapter(item) for item in given)
+    raise bad_value(option, value, "is not the place of an adapter, or several")
 
 
 def hot_and_cold(
@@ -117,6 +140,4 @@ def merged_copy(placed: PlacedAdapter, checkpoint: Checkpoint) -> MergedCopy:
 
 
 def _without_layers(tensor: Tensor) -> Tensor:
-    from msgspec.structs import replace
-
     return replace(tensor, layers=(), dtype=None)

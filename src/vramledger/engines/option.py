@@ -26,6 +26,7 @@ class OptionKind(StrEnum):
     SWITCH = "switch"
     COUNTS = "whole numbers, comma between"
     JSON = "JSON"
+    TEXTS = "names; may be given more than once"
 
 
 class Option(Struct, frozen=True, kw_only=True):
@@ -68,6 +69,8 @@ def read_value(option: Option, value: object) -> object:
             return _json_object(option, value)
         case OptionKind.TEXT:
             return _text(option, value)
+        case OptionKind.TEXTS:
+            return _texts(option, value)
 
 
 def closest(name: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -164,6 +167,13 @@ def _text(option: Option, value: object) -> str:
     if option.choices and text not in option.choices:
         raise bad_value(option, value, f"is not one of {', '.join(option.choices)}")
     return text
+
+
+def _texts(option: Option, value: object) -> tuple[str, ...]:
+    parts = (value,) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not parts:
+        raise bad_value(option, value, "is not one name or several")
+    return tuple(_text(option, part) for part in parts)
 
 
 def _counts(option: Option, value: object) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from msgspec import Struct
 
 from vramledger.formats.dtypes import DType
@@ -52,7 +50,7 @@ class ParameterCounts(Struct, frozen=True, kw_only=True):
     by_group: tuple[tuple[str, int], ...]
 
 
-class Model(Struct, frozen=True, kw_only=True, dict=True):
+class Model(Struct, frozen=True, kw_only=True):
     """What a model is. `tensors` covers everything a checkpoint of it holds, with a tied head listed once.
 
     `draft_layers` counts MTP layers stored in the checkpoint (their tensors have Component.DRAFT), `notes`
@@ -82,24 +80,20 @@ class Model(Struct, frozen=True, kw_only=True, dict=True):
     def num_layers(self) -> int:
         return len(self.layers)
 
-    @cached_property
-    def token_mixers(self) -> tuple[TokenMixer, ...]:
+    @property
+    def token_mixers(self) -> list[TokenMixer]:
         """Those of every layer, in order; a parallel hybrid's layer has two."""
-        return tuple(mixer for layer in self.layers for mixer in layer.token_mixers)
-
-    @cached_property
-    def _mixer_types(self) -> frozenset[type[TokenMixer]]:
-        return frozenset(map(type, self.token_mixers))
+        return [mixer for layer in self.layers for mixer in layer.token_mixers]
 
     def has_mixer(self, kinds: type | tuple[type, ...]) -> bool:
         """Whether any layer mixes tokens by one of `kinds`."""
-        return any(issubclass(kind, kinds) for kind in self._mixer_types)
+        return any(isinstance(mixer, kinds) for mixer in self.token_mixers)
 
-    @cached_property
+    @property
     def is_moe(self) -> bool:
         return any(isinstance(layer.channel_mixer, MixtureOfExperts) for layer in self.layers)
 
-    @cached_property
+    @property
     def intermediate_size(self) -> int:
         """Widest dense MLP, 0 where every layer is a mixture of experts or has none."""
         widths = [m.channel_mixer.intermediate for m in self.layers if isinstance(m.channel_mixer, DenseMlp)]

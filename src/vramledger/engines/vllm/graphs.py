@@ -21,20 +21,22 @@ GRAPH_OBSERVATIONS = "7 start-up logs: 225 to 300 KiB a graph and layer in six, 
 
 
 class GraphPlan(Struct, frozen=True, kw_only=True):
-    """Captured sizes by mode."""
+    """Captured sizes by mode, each in `sets` variants (with adapters, without)."""
 
     piecewise: tuple[int, ...]
     full: tuple[int, ...]
+    sets: int = 1
 
     @property
     def count(self) -> int:
-        return len(self.piecewise) + len(self.full)
+        return (len(self.piecewise) + len(self.full)) * self.sets
 
     @property
     def text(self) -> str:
         """How many graphs of each mode, up to which size."""
         modes = (("piecewise", self.piecewise), ("full", self.full))
-        return " + ".join(f"{len(sizes)} {mode} graphs up to {sizes[-1]}" for mode, sizes in modes if sizes)
+        text = " + ".join(f"{len(sizes)} {mode} graphs up to {sizes[-1]}" for mode, sizes in modes if sizes)
+        return f"({text}) x {self.sets} for adapters" if text and self.sets > 1 else text
 
 
 def capture_plan(settings: Settings, device: Device) -> GraphPlan:
@@ -47,8 +49,9 @@ def capture_plan(settings: Settings, device: Device) -> GraphPlan:
         return GraphPlan(piecewise=(), full=sizes)
     if not version.since(11):
         return GraphPlan(piecewise=sizes, full=())
+    sets = settings.lora.graph_sets if settings.lora is not None else 1
     decode = settings.max_num_seqs * (1 + settings.num_speculative_tokens)
-    return GraphPlan(piecewise=sizes, full=tuple(size for size in sizes if size <= decode))
+    return GraphPlan(piecewise=sizes, full=tuple(size for size in sizes if size <= decode), sets=sets)
 
 
 def _sizes(settings: Settings, device: Device) -> tuple[int, ...]:

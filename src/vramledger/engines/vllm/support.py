@@ -38,6 +38,10 @@ class _Support(Struct, frozen=True):
     moe_backends: dict[str, str]
     kv_cache_dtypes: dict[str, str]
     block_sizes: dict[str, str]
+    lora: dict[str, str]
+    lora_embedding: dict[str, str]
+    lora_head: dict[str, str]
+    lora_stacks: dict[str, str]
 
 
 @cache
@@ -120,6 +124,7 @@ def support_problems(checkpoint: Checkpoint, settings: Settings, device: Device)
         _class_problem(checkpoint.model, settings.version),
         _method_problem(checkpoint, settings, device),
         _sparse_problem(checkpoint.model, settings, device),
+        _lora_problem(checkpoint.model, settings),
     )
     return tuple(problem for problem in found if problem is not None)
 
@@ -162,6 +167,17 @@ def _class_listed(name: str, version: VllmVersion) -> tuple[bool | None, bool | 
     found = [listed("architectures", spelling, version) for spelling in _spellings(name)]
     native = True if True in found else None if None in found else False
     return native, listed("transformers", name, version)
+
+
+def class_lists(section: str, name: str, version: VllmVersion) -> bool | None:
+    """Whether a release lists a model class, under any of its spellings, in a section of what classes offer;
+    None where no release that was read tells. A class that runs through Transformers is asked as such."""
+    native, through = _class_listed(name, version)
+    asked = (name,) if listed("architectures", name, version) is not False else _spellings(name)
+    if native is False and through is not False:
+        asked = ("TransformersForCausalLM", "TransformersMoEForCausalLM")
+    found = [listed(section, spelling, version) for spelling in asked]
+    return True if True in found else None if None in found else False
 
 
 def _ever(name: str) -> bool:
@@ -243,6 +259,24 @@ def has_left(name: str, version: VllmVersion) -> bool:
     """Whether a class that had an implementation of its own runs through Transformers, if at all."""
     since = _LEFT_SINCE.get(name)
     return since is not None and version.since(since)
+
+
+def _lora_problem(model: Model, settings: Settings) -> Problem | None:
+    """Adapters on a class that does not take them (config/lora.py, verify_with_model_config), or on a vocabulary
+    above what the kernels of the head take (lora/layers/logits_processor.py)."""
+    if settings.lora is None:
+        return None
+    name, version = model.architecture, settings.version
+    if class_lists("lora", name, version) is False and _ever(name):
+        return Problem(certain=True, text=f"vllm {version} takes no LoRA adapters for {name}")
+    most = 258_048 if version.since(18) else 257_024
+    rows = model.vocab_size + settings.lora.extra_vocab
+    if rows > most and class_lists("lora_head", name, version):
+        return Problem(
+            certain=True,
+            text=f"vllm {version} gives a head with adapters at most {most} tokens, and the vocabulary has {rows}",
+        )
+    return None
 
 
 # What a release may call the method of a checkpoint. More than one where the name changed.
