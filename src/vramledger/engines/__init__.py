@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.options",
     "transformers": "vramledger.engines.transformers.options",
 }
 _LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}

@@ -1,0 +1,201 @@
+"""The plan of a TensorRT-LLM instance: settings, terms of every kind of rank, pools, ledgers, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.tensorrtllm.budget import RankTerms, rank_terms, share
+from vramledger.engines.tensorrtllm.capacity import capacity, kv_pool
+from vramledger.engines.tensorrtllm.entries import host_entries, rank_entries
+from vramledger.engines.tensorrtllm.flags import TrtLlmFlags
+from vramledger.engines.tensorrtllm.log_lines import log_lines
+from vramledger.engines.tensorrtllm.ranks import rank_kinds
+from vramledger.engines.tensorrtllm.settings import Settings, resolve
+from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
+from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
+from vramledger.errors import VramledgerError
+from vramledger.evidence import Evidence, assumed, calculated
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ByteRange, RankLedger, WeightFigures
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.units import GIB
+
+DEFAULT_SHARD_BYTES = 5 * 10**9
+FRACTIONS = (0.95, 0.97)
+BATCHES = (512, 256, 128, 64, 32, 16, 8)
+STEPS = (4096, 2048, 1024)
+WIDTHS = (2, 4, 8, 16)
+
+
+def plan(
+    checkpoint: Checkpoint,
+    device: Device,
+    *,
+    version: TrtLlmVersion = NEWEST,
+    flags: TrtLlmFlags | None = None,
+    concurrency: int = 1,
+    remedies: bool = False,
+) -> Plan:
+    """Ledger, pools and verdict of one instance; the verdict is about `concurrency` full-length requests.
+
+    With `remedies`, a plan that does not surely hold names single changes under which it does. Raises FlagError for
+    contradictory flags, a parallel plan that does not divide the model, and layers without rules here.
+    """
+    flags = flags or TrtLlmFlags()
+    answer = _answer(checkpoint, device, version, flags, concurrency)
+    if answer.verdict.holds or not remedies:
+        return answer
+
+    def holds(changed: TrtLlmFlags, requests: int) -> bool:
+        try:
+            return bool(_answer(checkpoint, device, version, changed, requests).verdict.holds)
+        except VramledgerError:
+            return False
+
+    found = []
+    for candidates in _remedies(answer, flags, concurrency):
+        for text, changed, requests in candidates:
+            if holds(changed, requests):
+                found.append(text)
+                break
+    return replace(answer, verdict=replace(answer.verdict, remedies=tuple(found)))
+
+
+def _answer(
+    checkpoint: Checkpoint, device: Device, version: TrtLlmVersion, flags: TrtLlmFlags, concurrency: int
+) -> Plan:
+    model = checkpoint.model
+    settings = resolve(checkpoint, version, flags)
+    kinds = rank_kinds(model, flags)
+    terms = [rank_terms(checkpoint, settings, device, kind) for kind in kinds]
+    found = capacity(terms, settings)
+    ranks = tuple(
+        RankLedger(
+            ranks=item.kind.ranks,
+            entries=rank_entries(model, settings, item, found.ends(index)),
+            weights=_figures(checkpoint, item),
+            device_total_bytes=device.total_bytes,
+        )
+        for index, item in enumerate(terms)
+    )
+    binding = min(range(len(terms)), key=lambda index: terms[index].available.expected)
+    return Plan(
+        inputs=_inputs(checkpoint, settings, device),
+        budget_bytes=share(terms[binding].available, settings).expected,
+        ranks=ranks,
+        kv_pool=kv_pool(found, settings),
+        verdict=judge(checkpoint, settings, device, terms, found, ranks, concurrency=concurrency),
+        host=host_entries(
+            settings,
+            [(len(item.kind.ranks), pools) for item, pools in zip(terms, found.expected, strict=True)],
+        ),
+        printed=log_lines(settings, device, terms[binding], found.expected[binding]),
+        notes=(*model.notes, *checkpoint.differences, *settings.notes, *stranded_notes(settings, found)),
+    )
+
+
+def _figures(checkpoint: Checkpoint, terms: RankTerms) -> WeightFigures:
+    """Files are mapped one at a time; the page cache may keep anything from a gibibyte to all of them."""
+    disk = checkpoint.disk_bytes
+    held = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
+    return WeightFigures(
+        disk_bytes=disk,
+        disk_evidence=checkpoint.disk_evidence,
+        host_peak_bytes=ByteRange(min(held, GIB), held, max(disk, held)),
+        host_evidence=_host_evidence(checkpoint),
+        device_bytes=ByteRange.exact(terms.loaded_bytes),
+    )
+
+
+def _host_evidence(checkpoint: Checkpoint) -> Evidence:
+    if checkpoint.largest_file_bytes:
+        return calculated(
+            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
+        )
+    return assumed(
+        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
+    )
+
+
+def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
+    flags = settings.flags
+    shown: dict[str, str | int | float | bool] = {
+        "backend": settings.backend,
+        "max_seq_len": settings.asked_len,
+        "max_batch_size": settings.max_batch,
+        "max_num_tokens": settings.max_tokens_a_step,
+        "free_gpu_memory_fraction": settings.fraction,
+        "tokens_per_block": settings.tokens_per_block,
+        "dtype": settings.dtype.value,
+        "kv_cache_dtype": settings.cache,
+        "enable_block_reuse": flags.enable_block_reuse,
+        "capacity_scheduler_policy": flags.capacity_scheduler_policy,
+    }
+    plain = TrtLlmFlags()
+    for name in TrtLlmFlags.__struct_fields__:
+        value = getattr(flags, name)
+        if name not in shown and value != getattr(plain, name):
+            shown[name] = value if isinstance(value, str | int | float | bool) else str(value)
+    return PlanInputs(
+        model=checkpoint.model.id,
+        architecture=checkpoint.model.architecture,
+        quantization=checkpoint.quantization if flags.quantization is None else flags.quantization,
+        engine="tensorrt-llm",
+        engine_version=str(settings.version),
+        device=device.name,
+        device_total_bytes=device.total_bytes,
+        tp=flags.tp_size,
+        pp=flags.pp_size,
+        dp=1,
+        ep=flags.ep,
+        settings=tuple(shown.items()),
+    )
+
+
+_Candidate = tuple[str, TrtLlmFlags, int]
+
+
+def _remedies(answer: Plan, flags: TrtLlmFlags, concurrency: int) -> Iterator[Iterator[_Candidate]]:
+    """Single changes, each kind from the least intrusive value on."""
+    now, pool = dict(answer.inputs.settings), answer.kv_pool
+    if flags.max_tokens is not None:
+        yield iter([("no --max-tokens", replace(flags, max_tokens=None), concurrency)])
+    yield (
+        (
+            f"--free-gpu-memory-fraction {fraction}",
+            replace(flags, free_gpu_memory_fraction=fraction),
+            concurrency,
+        )
+        for fraction in FRACTIONS
+        if fraction > float(now["free_gpu_memory_fraction"])
+    )
+    yield (
+        (f"--max-batch-size {size}", replace(flags, max_batch_size=size), concurrency)
+        for size in BATCHES
+        if concurrency <= size < int(now["max_batch_size"])
+    )
+    yield (
+        (f"--max-num-tokens {tokens}", replace(flags, max_num_tokens=tokens), concurrency)
+        for tokens in STEPS
+        if tokens < int(now["max_num_tokens"])
+    )
+    if now["kv_cache_dtype"] in ("bfloat16", "float16"):
+        yield iter([("--kv-cache-dtype fp8", replace(flags, kv_cache_dtype="fp8"), concurrency)])
+    if pool is not None:
+        fewer = int(pool.max_concurrency.low)
+        if 1 <= fewer < concurrency:
+            yield iter([(f"at most {fewer:,} requests of this length at once", flags, fewer)])
+        lengths = (pool.longest_context.low, pool.context_len // 2, pool.context_len // 4)
+        yield (
+            (f"--max-seq-len {length}", replace(flags, max_seq_len=length), concurrency)
+            for length in lengths
+            if 1 <= length < int(now["max_seq_len"])
+        )
+    yield (
+        (f"--tp-size {width}", replace(flags, tp_size=width), concurrency)
+        for width in WIDTHS
+        if width > flags.tp_size
+    )
