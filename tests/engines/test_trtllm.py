@@ -218,7 +218,7 @@ def test_windows_that_do_not_fit_once_are_lowered_together() -> None:
 def test_the_quota_of_v2() -> None:
     """A window is a fixed amount for every request of a batch, the other layers take the rest; max_tokens counts at
     the fill level up to which requests are resumed."""
-    asked = {"use_kv_cache_manager_v2": True, "max_batch_size": 64, "max_seq_len": 131072}
+    asked: dict[str, Any] = {"use_kv_cache_manager_v2": True, "max_batch_size": 64, "max_seq_len": 131072}
     run = settings(GPT_OSS_120B, **asked)
     own = windows_of(layers(GPT_OSS_120B, run), run)
     assert [pool.window for pool in own] == [128, 131072]
@@ -237,7 +237,7 @@ def test_the_quota_of_v2() -> None:
 
 
 def test_graph_batches() -> None:
-    padded = {"cuda_graph_enable_padding": True}
+    padded: dict[str, Any] = {"cuda_graph_enable_padding": True}
     assert len(graph_sizes(settings(LLAMA_3_1_8B, max_batch_size=64, **padded))) == 11
     assert graph_sizes(settings(LLAMA_3_1_8B, **padded)) == (1, 2, 4, *range(8, 129, 8))
     assert graph_sizes(settings(LLAMA_3_1_8B)) == (*range(1, 33), 64, 128)
@@ -489,8 +489,7 @@ def test_the_guaranteed_count_fits_and_one_more_does_not(
 @given(requests, sizes, st.sampled_from((0, 128, 4096)))
 def test_a_request_needs_less_the_more_it_holds(request_: Request, size: int, window: int) -> None:
     needs = [
-        blocks_to_completion(request_, tokens_per_block=size, window=window, held=held)
-        for held in range(0, 40)
+        blocks_to_completion(request_, tokens_per_block=size, window=window, held=held) for held in range(40)
     ]
     assert needs == sorted(needs, reverse=True)
     assert needs[0] > 0
