@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.options",
+    "sglang": "vramledger.engines.sglang.options",
     "transformers": "vramledger.engines.transformers.options",
 }
 _LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.rope_positions import VIDEO_POSITIONS, table_positions
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.support import has_left
 from vramledger.formats.dtypes import DType
-from vramledger.models.model import Model, Rope
+from vramledger.models.model import Model
 
 FP32_TABLES = ("gpt_oss", "deepseek_v4")
 
-
-VIDEO_POSITIONS = 4
 # Qwen3-VL's layers and those built on them: positions stay within the tokens (models/qwen3_vl.py).
 PLAIN_POSITIONS = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text")
 PLAIN_POSITIONS_SINCE = 32
@@ -27,23 +26,6 @@ TOWER_POSITIONS = 8192
 # The index keys turn the other way round than the latents (models/deepseek_v2.py).
 INDEXER_TABLES = ("deepseek_v32",)
 INDEXER_TABLES_SINCE = 12
-
-
-def table_positions(rope: Rope, *, video_positions: int = VIDEO_POSITIONS) -> int:
-    """Rows of the cache: the config's positions, times the factor for linear scaling, the original length
-    times the factor for yarn and deepseek_yarn; Llama 3 scaling keeps them. `longrope` keeps two caches, of
-    the original and the long length; multimodal rope (`mrope`) keeps `video_positions` times the positions."""
-    match rope.scaling:
-        case "linear" | "dynamic":
-            return int(rope.max_positions * rope.factor)
-        case "yarn" | "deepseek_yarn":
-            return int((rope.original_positions or rope.max_positions) * rope.factor)
-        case "longrope" | "su":
-            return rope.max_positions + (rope.original_positions or rope.max_positions)
-        case "mrope":
-            return video_positions * rope.max_positions
-        case _:
-            return rope.max_positions
 
 
 class RopeTables(Struct, frozen=True, kw_only=True):

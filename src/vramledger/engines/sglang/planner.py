@@ -1,0 +1,186 @@
+"""The plan of an SGLang instance: settings, terms of every kind of rank, pools, ledger, verdict."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.sglang.budget import (
+    Free,
+    RankTerms,
+    Sized,
+    free_before,
+    largest_slot,
+    rank_terms,
+    size_pools,
+)
+from vramledger.engines.sglang.capacity import kv_pool
+from vramledger.engines.sglang.entries import pool_bytes, rank_entries
+from vramledger.engines.sglang.flags import SglangFlags
+from vramledger.engines.sglang.host import host_entries
+from vramledger.engines.sglang.layers import unknown_pool
+from vramledger.engines.sglang.log_lines import log_lines
+from vramledger.engines.sglang.remedies import find_remedies
+from vramledger.engines.sglang.settings import Settings, resolve
+from vramledger.engines.sglang.sharding import rank_kinds
+from vramledger.engines.sglang.verdict import judge
+from vramledger.engines.sglang.version import NEWEST, SglangVersion
+from vramledger.errors import VramledgerError
+from vramledger.evidence import assumed, calculated
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ByteRange, RankLedger, WeightFigures
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.units import GIB
+
+# Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
+DEFAULT_SHARD_BYTES = 5 * 10**9
+NO_FLAGS = SglangFlags()
+
+
+def plan(
+    checkpoint: Checkpoint,
+    device: Device,
+    *,
+    version: SglangVersion = NEWEST,
+    flags: SglangFlags | None = None,
+    concurrency: int = 1,
+    remedies: bool = False,
+) -> Plan:
+    """Ledger, pools and verdict of one SGLang instance; the verdict is about `concurrency` full-length requests over
+    all its replicas and attention groups.
+
+    With `remedies`, a plan that does not surely hold names single changes under which it does, each of them planned.
+    Raises FlagError for contradictory flags and for a parallel plan that does not divide the model.
+    """
+    flags = flags or SglangFlags()
+    answer = _answer(checkpoint, device, version, flags, concurrency)
+    if answer.verdict.holds or not remedies:
+        return answer
+
+    def holds(changed: SglangFlags, requests: int) -> bool:
+        try:
+            return bool(_answer(checkpoint, device, version, changed, requests).verdict.holds)
+        except VramledgerError:
+            return False
+
+    found = find_remedies(answer, flags, concurrency, holds)
+    return replace(answer, verdict=replace(answer.verdict, remedies=found))
+
+
+def _answer(
+    checkpoint: Checkpoint, device: Device, version: SglangVersion, flags: SglangFlags, concurrency: int
+) -> Plan:
+    """The plan without remedies."""
+    model = checkpoint.model
+    settings = resolve(checkpoint, device, version, flags)
+    terms = [rank_terms(checkpoint, settings, device, kind) for kind in rank_kinds(model, settings)]
+    free = free_before(settings, device)
+    sized = size_pools(terms, free, settings)
+    unknown = unknown_pool(model)
+    limit = max(model.max_position_embeddings, settings.context_len)
+    pool = None if unknown else kv_pool(terms, sized, settings, limit=limit)
+    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, free, sized, unknown) for item in terms)
+    return Plan(
+        inputs=_inputs(checkpoint, settings, device),
+        budget_bytes=int(free.pre.expected * settings.mem_fraction_static),
+        ranks=ranks,
+        kv_pool=pool,
+        verdict=judge(
+            checkpoint, settings, device, terms, free, sized, pool, ranks, unknown=unknown, concurrency=concurrency
+        ),
+        host=() if unknown else host_entries(sized.expected.tokens, [item.cells for item in terms], settings),
+        printed=() if unknown else _printed(settings, terms, free, sized),
+        notes=(*model.notes, *checkpoint.differences, *settings.notes),
+    )  # fmt: skip
+
+
+def _printed(settings: Settings, terms: list[RankTerms], free: Free, sized: Sized) -> tuple[str, ...]:
+    first = terms[0]
+    pre = free.pre.expected / GIB
+    weights = first.weights.total_bytes / GIB
+    avail = pre - weights
+    pools = sum(pool_bytes(first, sized.expected, settings)) / GIB
+    rest = (first.resident_bytes + free.growth.bytes.expected) / GIB
+    after = pre - rest - pools
+    outside = (first.workspace.bytes) / GIB
+    return log_lines(
+        settings,
+        first.cells,
+        sized.expected,
+        largest_slot(terms),
+        pre_gib=pre,
+        avail_gib=avail,
+        weights_gib=weights,
+        after_pool_gib=after,
+        at_end_gib=after - outside,
+    )
+
+
+def _rank_ledger(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    item: RankTerms,
+    free: Free,
+    sized: Sized,
+    unknown: str,
+) -> RankLedger:
+    disk = checkpoint.disk_bytes
+    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
+    entries = rank_entries(settings, item, free, sized)
+    if unknown:
+        entries = tuple(entry for entry in entries if entry.owner.value != "kv_cache")
+    return RankLedger(
+        ranks=item.kind.ranks,
+        entries=entries,
+        weights=WeightFigures(
+            disk_bytes=disk,
+            disk_evidence=checkpoint.disk_evidence,
+            host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
+            host_evidence=calculated(
+                "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
+            )
+            if checkpoint.largest_file_bytes
+            else assumed(
+                f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
+            ),
+            device_bytes=ByteRange.exact(item.weights.total_bytes),
+        ),
+        device_total_bytes=device.total_bytes,
+    )
+
+
+def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
+    flags = settings.flags
+    shown: dict[str, object] = {
+        "context_length": settings.context_len,
+        "mem_fraction_static": round(settings.mem_fraction_static, 6),
+        "chunked_prefill_size": settings.chunked_prefill_size,
+        "cuda_graph_max_bs": settings.chunk.decode_max_bs,
+        "page_size": settings.page_size,
+        "attention_backend": settings.attention_backend,
+        "dtype": settings.dtype.value,
+        "kv_cache_dtype": settings.kv_dtype,
+    }
+    for name in SglangFlags.__struct_fields__:
+        value = getattr(flags, name)
+        if name not in shown and value != getattr(NO_FLAGS, name):
+            shown[name] = value if isinstance(value, str | int | float | bool) else ",".join(map(str, value))
+    return PlanInputs(
+        model=checkpoint.model.id,
+        architecture=checkpoint.model.architecture,
+        quantization=checkpoint.quantization,
+        engine="sglang",
+        engine_version=str(settings.version),
+        device=device.name,
+        device_total_bytes=device.total_bytes,
+        tp=flags.tp_size,
+        pp=flags.pp_size,
+        dp=flags.dp_size,
+        ep=flags.ep_size,
+        settings=tuple((name, _plain(value)) for name, value in shown.items()),
+    )
+
+
+def _plain(value: object) -> str | int | float | bool:
+    return value if isinstance(value, str | int | float | bool) else str(value)

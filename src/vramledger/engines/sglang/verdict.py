@@ -1,0 +1,233 @@
+"""Whether an SGLang plan holds, under what, or by how much not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from vramledger.engines.sglang.budget import Free, RankTerms, Sized
+from vramledger.engines.sglang.capacity import guaranteed, request_tokens
+from vramledger.engines.sglang.pools import slots_per_request
+from vramledger.engines.sglang.settings import Settings
+from vramledger.engines.sglang.version import rules_note
+from vramledger.evidence import EvidenceKind
+from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.pool import KvPool
+from vramledger.units import ceil_div, format_gib
+from vramledger.verdict import Verdict
+
+NEW_TOKEN_RATIO = 0.7
+RATIO_UNDER_DP_ATTENTION = 0.3
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One reason against a plan. `certain` tells a failure from something that cannot be told here."""
+
+    certain: bool
+    text: str
+    shortfall_bytes: int = 0
+
+
+def judge(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    terms: Sequence[RankTerms],
+    free: Free,
+    sized: Sized,
+    pool: KvPool | None,
+    ranks: Sequence[RankLedger],
+    *,
+    unknown: str,
+    concurrency: int,
+) -> Verdict:
+    """The start-up's checks, the caps on requests, then the device's own limit, over low, expected and high.
+
+    `concurrency` requests of the full context have to be held at once over all replicas and attention groups;
+    `unknown` is why the pool is not known, "" where it is.
+    """
+    share = ceil_div(concurrency, settings.flags.dp_size)
+    beyond = _beyond(ranks, device)
+    found = _weights_fit(settings, free, sized)
+    if not unknown:
+        found += _requests(settings, terms[0], sized, pool, share)
+    found += _device_limit(beyond)
+    failures = [item for item in found if item.certain]
+    doubts = ([unknown] if unknown else []) + [item.text for item in found if not item.certain]
+    conditions = _conditions(checkpoint, settings, device, terms, sized, pool, beyond)
+    assumed = _assumptions(ranks, device)
+    if failures:
+        return Verdict(
+            holds=False,
+            summary=f"does not fit: {failures[0].text}",
+            shortfall_bytes=max(item.shortfall_bytes for item in failures),
+            missing=(*(item.text for item in failures[1:]), *doubts),
+            assumed=assumed,
+        )
+    if doubts:
+        return Verdict(
+            holds=None,
+            summary="cannot be told: "
+            + (
+                "how many tokens the pool holds"
+                if unknown
+                else "figures lie inside the range of what is left"
+            ),
+            conditions=conditions,
+            missing=tuple(doubts),
+            assumed=assumed,
+        )
+    return Verdict(
+        holds=True, summary=_holds(settings, terms[0], sized, pool), conditions=conditions, assumed=assumed
+    )
+
+
+def _holds(settings: Settings, item: RankTerms, sized: Sized, pool: KvPool | None) -> str:
+    if pool is None:
+        return "holds: the model keeps no KV cache"
+    count, why = guaranteed(sized.low, item, settings)
+    groups = f" in each of {settings.flags.dp_size} groups" if settings.flags.dp_size > 1 else ""
+    requests = "request" if int(count) == 1 else "requests"
+    return f"holds for {int(count):,} {requests} of {settings.context_len:,} tokens at once{groups}; {why} set that"
+
+
+def _weights_fit(settings: Settings, free: Free, sized: Sized) -> list[Finding]:
+    """The start-up fails where weights leave nothing of the static part."""
+    if sized.high.rest_bytes <= 0 or (sized.high.static_bytes <= 0):
+        short = max(-sized.high.rest_bytes, -sized.high.static_bytes, 1)
+        text = (
+            f"what is loaded leaves nothing of the static part, mem_fraction_static {settings.mem_fraction_static:.3f} of "
+            f"{format_gib(free.pre.expected)}, by at least {format_gib(short)}"
+        )
+        return [Finding(certain=True, text=text, shortfall_bytes=short)]
+    if sized.low.rest_bytes <= 0:
+        return [Finding(certain=False, text="whether weights leave a pool: 'Load weight end' in the log")]
+    return []
+
+
+def _requests(
+    settings: Settings, item: RankTerms, sized: Sized, pool: KvPool | None, share: int
+) -> list[Finding]:
+    if pool is None or sized.high.rest_bytes <= 0:
+        return []
+    many = "one request" if share == 1 else f"{share:,} requests"
+    each = " in one attention group" if settings.flags.dp_size > 1 else ""
+    highest, why = guaranteed(sized.high, item, settings)
+    if int(highest) < share:
+        if sized.high.max_running_requests < share and highest >= sized.high.max_running_requests:
+            text = (
+                f"max_running_requests is {sized.high.max_running_requests}, set by {why}; {share:,} requests are "
+                f"asked for{each}"
+            )
+            return [Finding(certain=True, text=text)]
+        need = pool.admission_bytes_per_request * share
+        short = max(need - pool.bytes.high, 1)
+        text = (
+            f"{many} of {settings.context_len:,} tokens{each} may come to need "
+            f"{request_tokens(settings.context_len, settings) * share:,} tokens; {why} are there, "
+            f"{format_gib(short)} less"
+        )
+        return [Finding(certain=True, text=text, shortfall_bytes=short)]
+    lowest, why = guaranteed(sized.low, item, settings)
+    if int(lowest) < share:
+        text = (
+            f"the start-up's own max_total_num_tokens: {pool.tokens.low:,} to {pool.tokens.high:,} are left for {many} of "
+            f"{settings.context_len:,} tokens"
+        )
+        return [Finding(certain=False, text=text)]
+    return []
+
+
+OUTSIDE = "context, communicators, request table, workspaces, graphs, activations"
+
+
+def _device_limit(beyond: ByteRange) -> list[Finding]:
+    """What the engine leaves out of its budget still has to be on the device."""
+    if beyond.low > 0:
+        text = (
+            f"with what is outside the static part the device is short of at least {format_gib(beyond.low)}"
+        )
+        return [Finding(certain=True, text=text, shortfall_bytes=beyond.low)]
+    if beyond.expected > 0:
+        text = (
+            f"what is outside the static part ({OUTSIDE}): {format_gib(beyond.expected)} more than the device has "
+            "are expected"
+        )
+        return [Finding(certain=False, text=text)]
+    return []
+
+
+def _beyond(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
+    """The largest peak of any rank less the device's memory, end by end."""
+    peaks = [rank.occupied(phase) for rank in ranks for phase in Phase]
+    return ByteRange(
+        max(peak.low for peak in peaks) - device.total_high_bytes,
+        max(peak.expected for peak in peaks) - device.total_bytes,
+        max(peak.high for peak in peaks) - device.total_low_bytes,
+    )
+
+
+def _conditions(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    device: Device,
+    terms: Sequence[RankTerms],
+    sized: Sized,
+    pool: KvPool | None,
+    beyond: ByteRange,
+) -> tuple[str, ...]:
+    flags = settings.flags
+    groups = f", {flags.attn_dp} attention groups" if flags.attn_dp > 1 else ""
+    cache = f", KV cache {settings.kv_dtype}, page {settings.page_size}" if pool is not None else ""
+    fraction = "given" if flags.mem_fraction_static is not None else f"the default of {settings.version}"
+    out = [
+        f"sglang {settings.version}, tp {flags.tp_size}, pp {flags.pp_size}, dp {flags.dp_size}, ep {flags.ep_size}{groups}",
+        f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
+        f"weights {checkpoint.quantization}{cache}, attention {settings.attention_backend}",
+        (
+            f"mem_fraction_static {settings.mem_fraction_static:.3f} ({fraction}), "
+            f"context_len {settings.context_len:,}, {settings.step_tokens:,} tokens a prefill step"
+        ),
+    ]
+    note = rules_note(settings.version)
+    if note is not None:
+        out.append(note)
+    if flags.has_draft_model and terms[0].draft is None:
+        out.append("the draft's weights come on top: its checkpoint is not read here")
+    if pool is not None and sized.low.tokens:
+        count, why = guaranteed(sized.low, terms[0], settings)
+        ratio = NEW_TOKEN_RATIO * (RATIO_UNDER_DP_ATTENTION if flags.enable_dp_attention else 1)
+        out.append(
+            f"{int(count):,} full-length requests at once are guaranteed ({why}); admission reserves {ratio:.2f} of what "
+            "running requests may still generate, so more may run and the shortest are retracted when the pool is full"
+        )
+        if sized.expected.slots is not None:
+            out.append(
+                f"{sized.expected.slots} recurrent states, {slots_per_request(settings)} a request, allow "
+                f"{sized.expected.slots // max(slots_per_request(settings), 1)} requests"
+            )
+    if beyond.high > 0:
+        out.append(
+            f"what the engine does not charge ({OUTSIDE}) stays {format_gib(beyond.high)} below its high end"
+        )
+    return tuple(out)
+
+
+def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]:
+    names = {
+        f"{entry.owner.value}: {entry.name}"
+        for rank in ranks
+        for entry in rank.entries
+        if entry.evidence.kind is EvidenceKind.ASSUMED and entry.owner is not Owner.KV_CACHE
+    }
+    names |= {
+        f"host peak while loading: {rank.weights.host_evidence.source}"
+        for rank in ranks
+        if rank.weights.host_evidence.kind is EvidenceKind.ASSUMED
+    }
+    if device.evidence.kind is EvidenceKind.ASSUMED:
+        names.add(f"device memory: {device.evidence.source}")
+    return tuple(sorted(names))
