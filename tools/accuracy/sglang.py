@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from tools.accuracy.comparison import Comparison, Result, scored
 from tools.accuracy.data import ModelSet
 from tools.accuracy.rows import problem
 from tools.accuracy.sglang_cases import Case, prepare
 
-from vramledger.answer import Plan
 from vramledger.engines.sglang.budget import RankTerms, largest_slot, rank_terms
 from vramledger.engines.sglang.layers import draft_layers, unknown_pool
 from vramledger.engines.sglang.planner import plan
@@ -19,6 +19,7 @@ from vramledger.engines.sglang.settings import Settings, resolve
 from vramledger.engines.sglang.sharding import rank_kinds
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
+from vramledger.ledger import ByteRange
 from vramledger.units import GIB
 
 ENGINE = "sglang"
@@ -45,6 +46,9 @@ def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
             continue
         try:
             case = prepare(row, models)
+            if case.contradiction:
+                refused.append((row["id"], f"the log contradicts itself: {case.contradiction}"))
+                continue
             found = compare(case)
         except KeyError as error:
             refused.append((row["id"], str(error.args[0])))
@@ -64,12 +68,12 @@ def compare(case: Case) -> list[Comparison]:
     settings = resolve(case.checkpoint, device, case.version, case.flags)
     terms = [
         rank_terms(case.checkpoint, settings, device, kind)
-        for kind in rank_kinds(case.checkpoint.model, settings)
+        for kind in rank_kinds(case.checkpoint.model, settings, device)
     ]
     out: list[Comparison] = []
     said = case.reported
     if "weights_gib" in said and case.weights_known:
-        out.append(_weights(case, plan(case.checkpoint, device, version=case.version, flags=case.flags)))
+        out.append(_weights(case, device))
     if unknown_pool(case.checkpoint.model):
         return out
     out += _printed_pools(case, settings, terms)
@@ -80,23 +84,39 @@ def compare(case: Case) -> list[Comparison]:
         out.append(_slots(case, settings, terms))
     if "max_running_requests" in said and "kv_tokens" in said:
         out.append(_requests(case, settings))
-    if case.device is not None and case.weights_known and "kv_tokens" in said:
+    if case.device is not None and case.weights_known and case.fraction_known and "kv_tokens" in said:
         out.append(_from_scratch(case, device))
     return out
 
 
-def _weights(case: Case, planned: Plan) -> Comparison:
+def _weights(case: Case, device: Device) -> Comparison:
     """`Load weight end ... mem usage` of one rank of the first stage."""
     printed = case.reported["weights_gib"]
-    size = planned.ranks[0].weights.device_bytes.expected / GIB
+    held = [_held(case, device, grows) for grows in ((None, True) if device.vendor == "huawei" else (None,))]
+    nearest = min(held, key=lambda size: abs(size.expected / GIB - printed))
+    interval = (
+        min(size.low for size in held) / GIB,
+        nearest.expected / GIB,
+        max(size.high for size in held) / GIB,
+    )
     rounding = 2 * ROUNDING_GIB if "weights_derived" in case.reported else ROUNDING_GIB
-    return _scored(case, WEIGHTS, printed, (size, size, size), rounding)
+    note = (
+        "nearest of fixed and growing segments, the log does not say which"
+        if len(held) > 1
+        else case.version_note
+    )
+    return scored(ENGINE, case.id, WEIGHTS, printed, interval, rounding, note)
+
+
+def _held(case: Case, device: Device, grows: bool | None) -> ByteRange:
+    flags = replace(case.flags, expandable_segments=grows)
+    return plan(case.checkpoint, device, version=case.version, flags=flags).ranks[0].weights.device_bytes
 
 
 def _printed_pools(case: Case, settings: Settings, terms: list[RankTerms]) -> list[Comparison]:
     """Tokens that the printed sizes of each pool stand for, between the ends of their rounding."""
     cells = terms[0].cells
-    kinds = [cells.plain_cell - cells.draft_bytes]
+    kinds = [cells.plain_cell - cells.draft_bytes + cells.index_overdraft_bytes]
     if cells.is_hybrid_swa:
         kinds = [cells.swa_cell, cells.full_cell - cells.draft_bytes]
     elif draft_layers(case.checkpoint.model, settings) and cells.kind != "DSA":
@@ -115,19 +135,22 @@ def _printed_pools(case: Case, settings: Settings, terms: list[RankTerms]) -> li
 
 
 def _given(case: Case, settings: Settings, terms: list[RankTerms]) -> list[Comparison]:
-    """Tokens for the stated free memory before and after the load, between the ends of its rounding."""
+    """Tokens for the stated free memory before and after the load, between the ends of its rounding.
+
+    Memory is the smallest of all ranks. Of several, a log shows one's free memory and another's weights; what is left
+    is between the two.
+    """
     said = case.reported
     if "avail_before_load_gib" not in said or "avail_after_load_gib" not in said or "kv_tokens" not in said:
         return []
     pre, avail = said["avail_before_load_gib"], said["avail_after_load_gib"]
-    if "mamba_cache_slots" in said and case.flags.max_running_requests is None:
-        return []
-    ends = [
-        _solved(case, settings, terms, avail + side * ROUNDING_GIB, pre - side * ROUNDING_GIB).tokens
-        for side in (-1, 1)
-    ]
     several = case.ranks > 1
-    return [_between(case, TOKENS_RANKS if several else TOKENS_GIVEN, said["kv_tokens"], *ends)]
+    after = (avail, pre - said["weights_gib"]) if several and "weights_gib" in said else (avail, avail)
+    low, high = (
+        _solved(case, settings, terms, end(after) + side * ROUNDING_GIB, pre - side * ROUNDING_GIB).tokens
+        for end, side in ((min, -1), (max, 1))
+    )
+    return [_between(case, TOKENS_RANKS if several else TOKENS_GIVEN, said["kv_tokens"], low, high)]
 
 
 def _solved(

@@ -177,16 +177,19 @@ def grouped(matrices: Iterable[Matrix]) -> dict[str, GroupBytes]:
     return groups
 
 
-def matrices_slack(matrices: Iterable[Matrix], max_split_bytes: int = 0) -> Slack:
-    """The caching allocator's slack beside matrices that are laid out, by runs of layers that hold the same tensors."""
+def matrices_slack(matrices: Iterable[Matrix], max_split_bytes: int = 0, *, header_bytes: int = 0) -> Slack:
+    """The caching allocator's slack beside matrices that are laid out, by runs of layers that hold the same tensors.
+
+    `header_bytes` is what an allocator adds to every request before it rounds.
+    """
     runs: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for matrix in matrices:
         laid = matrix.laid
         assert laid is not None
         sizes = runs.setdefault((matrix.layers, matrix.repeat), [])
-        sizes.append(laid.elements + laid.padding)
+        sizes.append(laid.elements + laid.padding + header_bytes)
         if laid.scales:
-            sizes.append(laid.scales)
+            sizes.append(laid.scales + header_bytes)
     total = NO_SLACK
     for (_, repeat), sizes in runs.items():
         total = total + allocation_slack(tuple(sizes), repeat, max_split_bytes)

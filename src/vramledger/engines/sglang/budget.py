@@ -48,11 +48,12 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     activation: Activation
     workspace: Calculated
 
-    @property
-    def resident_bytes(self) -> int:
-        """What lies on the device when the pool is sized, of what the rules know."""
-        draft = self.draft.total_bytes if self.draft is not None else 0
-        return self.weights.total_bytes + draft + self.lora_bytes
+    def resident(self, settings: Settings) -> ByteRange:
+        """What lies on the device when the pool is sized, of what the rules know; a draft since 0.5.14."""
+        held = self.weights.held + ByteRange.exact(self.lora_bytes)
+        if self.draft is not None and settings.version.since(*DRAFT_IN_CELL_SINCE):
+            held = held + self.draft.held
+        return held
 
 
 class Free(Struct, frozen=True, kw_only=True):
@@ -72,9 +73,14 @@ def free_before(settings: Settings, device: Device) -> Free:
     pre = ByteRange(
         max(device.total_low_bytes - taken.high, 0),
         max(device.total_bytes - taken.expected, 0),
-        max(device.total_high_bytes - taken.low, 0),
+        max(_highest(device) - taken.low, 0),
     )
-    return Free(pre=pre, context=held, collectives=together, growth=load_growth(device))
+    return Free(pre=pre, context=held, collectives=together, growth=load_growth(settings, device))
+
+
+def _highest(device: Device) -> int:
+    """Ascend's total is by what this engine found free, so no more than the expected one can be."""
+    return device.total_bytes if device.vendor == "huawei" else device.total_high_bytes
 
 
 def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind) -> RankTerms:
@@ -117,23 +123,18 @@ class Sized(Struct, frozen=True, kw_only=True):
 
 def size_pools(terms: Sequence[RankTerms], free: Free, settings: Settings) -> Sized:
     """Pools of the instance: memory is the rank's that has least left."""
-    resident = max(_counted(item, settings) for item in terms)
+    resident = terms[0].resident(settings)
+    for item in terms[1:]:
+        resident = resident.upper(item.resident(settings))
     stages = [item.cells for item in terms]
     slot = largest_slot(terms)
 
-    def at(pre: int, growth: int) -> Pools:
-        return solve((pre - resident - growth) / GIB, pre / GIB, stages, slot, settings)
+    def at(pre: int, taken: int) -> Pools:
+        return solve((pre - taken) / GIB, pre / GIB, stages, slot, settings)
 
-    grown = free.growth.bytes
+    taken = resident + free.growth.bytes
     return Sized(
-        low=at(free.pre.low, grown.high),
-        expected=at(free.pre.expected, grown.expected),
-        high=at(free.pre.high, grown.low),
+        low=at(free.pre.low, taken.high),
+        expected=at(free.pre.expected, taken.expected),
+        high=at(free.pre.high, taken.low),
     )
-
-
-def _counted(item: RankTerms, settings: Settings) -> int:
-    """Bytes resident at sizing: a draft is loaded before it since 0.5.15."""
-    draft = item.draft.total_bytes if item.draft is not None else 0
-    late = 0 if settings.version.since(*DRAFT_IN_CELL_SINCE) else draft
-    return item.resident_bytes - late

@@ -120,7 +120,7 @@ def static_fraction(memory: Memory, chunk: Chunk) -> float:
     if gpu_mem is None:
         return 0.95 if version.since(5, 20) else UNKNOWN_FRACTION
     if not version.since(4, 7):
-        return _by_parallel_size(gpu_mem, flags)
+        return _by_parallel_size(gpu_mem, flags, version)
     reserved = reserved_mib(memory, chunk)
     return max(round((gpu_mem - reserved) / gpu_mem, 3), 0.0)
 
@@ -172,8 +172,8 @@ def graph_mib(memory: Memory, chunk: Chunk) -> float:
 
 
 def _draft_mib(flags: SglangFlags, version: SglangVersion) -> float:
-    """A reserve for a draft's weights and graphs; since 0.5.15 they are loaded before the pool is sized."""
-    if flags.speculative_algorithm in (None, "NGRAM"):
+    """A reserve for a draft's weights and graphs; since 0.5.14 they are loaded before the pool is sized."""
+    if flags.speculative_algorithm in (None, "NGRAM") or version.since(5, 14):
         return 0
     if flags.speculative_algorithm == "STANDALONE":
         return 6 * GIB_MIB
@@ -196,8 +196,21 @@ def _by_card(gpu_mem: float, flags: SglangFlags, version: SglangVersion) -> floa
     return reserved + (4 * GIB_MIB if flags.enable_dp_attention else 0)
 
 
-def _by_parallel_size(gpu_mem: float, flags: SglangFlags) -> float:
+_BY_TP: tuple[tuple[tuple[int, int], tuple[tuple[int, float], ...]], ...] = (
+    ((4, 0), ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))),
+    ((2, 10), ((16, 0.79), (8, 0.83), (4, 0.85), (2, 0.87), (1, 0.88))),
+    ((2, 0), ((16, 0.80), (8, 0.84), (4, 0.86), (2, 0.88), (1, 0.89))),
+    ((0, 0), ((8, 0.80), (4, 0.82), (2, 0.85), (1, 0.90))),
+)
+"""Fractions by tensor-parallel ranks up to 0.4.4, newest first, each since a release."""
+
+
+def _by_parallel_size(gpu_mem: float, flags: SglangFlags, version: SglangVersion) -> float:
+    """By how many ranks a model is cut over, up to 0.4.6; up to 0.4.4 whatever the card."""
     parallel = flags.tp_size * flags.pp_size
+    if not version.since(4, 5):
+        old = next(table for since, table in _BY_TP if version.since(*since))
+        return next(value for least, value in old if flags.tp_size >= least)
     fraction = 0.88
     if gpu_mem <= 81920:
         steps = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87))

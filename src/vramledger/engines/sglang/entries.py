@@ -87,15 +87,14 @@ def _weight_entries(settings: Settings, terms: RankTerms, free: Free) -> list[En
         charged = settings.version.since(*DRAFT_IN_CELL_SINCE)
         out.append(
             _entry(
-                Owner.WEIGHTS, "draft model", ALL_PHASES, terms.draft.total_bytes,
+                Owner.WEIGHTS, "draft model", ALL_PHASES, terms.draft.held,
                 calculated(f"{RULES} speculative/", "MTP layers of the checkpoint; embedding and head are shared"),
                 inside=charged,
             )
         )  # fmt: skip
-    slack = weights.slack
     out.append(
         _entry(
-            Owner.ALLOCATOR, "rests of the weights' segments", ALL_PHASES, slack.stranded_bytes + slack.idle_bytes,
+            Owner.ALLOCATOR, "rests of the weights' segments", ALL_PHASES, weights.slack,
             calculated("torch c10 CUDACachingAllocator.cpp", "free memory is measured, so whole segments count"),
         )
     )  # fmt: skip
@@ -164,7 +163,18 @@ def _pool_entries(settings: Settings, terms: RankTerms, sized: Sized) -> list[En
             _entry(
                 Owner.KV_CACHE, "draft's KV pool", AFTER_LOAD,
                 ByteRange(*(count * terms.draft_layer_bytes for count in rows)),
-                calculated(source, f"{rows[1]} rows x {terms.draft_layer_bytes} B, not in the cell before 0.5.15"),
+                calculated(source, f"{rows[1]} rows x {terms.draft_layer_bytes} B, not in the cell before 0.5.14"),
+                inside=False,
+            )
+        )  # fmt: skip
+    if cells.index_overdraft_bytes:
+        counts = [
+            item.tokens * cells.index_overdraft_bytes for item in (sized.low, sized.expected, sized.high)
+        ]
+        out.append(
+            _entry(
+                Owner.KV_CACHE, "index keys beyond their charge", AFTER_LOAD, ByteRange(*counts),
+                calculated(source, f"{pools.tokens} tokens x {cells.index_overdraft_bytes} B: charged as fp8, kept in 16 bits"),
                 inside=False,
             )
         )  # fmt: skip

@@ -15,7 +15,8 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPA
 
 class SglangFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `draft_layers` is how many layers a draft of its own checkpoint has, each as wide in
-    KV as one of the target's; `pp_layer_partition` is SGLANG_PP_LAYER_PARTITION.
+    KV as one of the target's; `pp_layer_partition` is SGLANG_PP_LAYER_PARTITION,
+    `expandable_segments` what PYTORCH_CUDA_ALLOC_CONF (PYTORCH_NPU_ALLOC_CONF) sets.
 
     Raises FlagError for values outside what a flag takes.
     """
@@ -68,6 +69,7 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
     disaggregation_mode: str = "null"
     language_only: bool = False
     enable_post_capture_kv_sizing: bool = False
+    expandable_segments: bool | None = None
 
     def __post_init__(self) -> None:
         for name in _GROUPS:

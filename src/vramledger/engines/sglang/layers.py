@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from vramledger.engines.sglang.backends import has_indexer
 from vramledger.engines.sglang.settings import Settings
+from vramledger.engines.sglang.version import SglangVersion
 from vramledger.hardware.catalogue import Device
 from vramledger.models.mixers import (
     RECURRENT,
@@ -26,10 +27,9 @@ from vramledger.models.mixers import (
 from vramledger.models.model import Model
 from vramledger.units import ceil_div
 
-HYBRID_SWA_SINCE = (5, 8)
 _HYBRID: tuple[tuple[str, tuple[int, int]], ...] = (
     ("Llama4For", (5, 8)), ("GptOssFor", (5, 8)), ("MiMoV2", (5, 8)), ("Step3p5", (5, 8)),
-    ("Gemma4For", (5, 12)), ("Laguna", (5, 12)), ("Gemma4Unified", (5, 15)), ("Step3p7", (5, 15)),
+    ("Gemma4For", (5, 12)), ("Laguna", (5, 12)), ("Gemma4Unified", (5, 13)), ("Step3p7", (5, 15)),
     ("UnlimitedOCR", (5, 15)), ("Mellum", (5, 18)), ("MuseGlimmer", (5, 18)), ("Inkling", (5, 18)),
     ("EmbeddingGemma2", (5, 19)), ("DiffusionGemma", (5, 19)), ("GraniteSWA", (5, 19)), ("GraniteMoeSWA", (5, 19)),
     ("IQuestQ1", (5, 19)),
@@ -37,7 +37,9 @@ _HYBRID: tuple[tuple[str, tuple[int, int]], ...] = (
 """Classes that get a pool of their own for windowed layers, and since when (configs/model_config.py)."""
 
 SEPARATE_V_WIDTH_SINCE = (5, 7)
-DRAFT_IN_CELL_SINCE = (5, 15)
+DRAFT_IN_CELL_SINCE = (5, 14)
+OWN_INDEX_KEYS_SINCE = (5, 18)
+ASCEND_INDEX_KEYS_SINCE = (5, 20)
 DSA_BLOCK = 128
 SCALE_BLOCK = 16
 MXFP8_BLOCK = 32
@@ -47,8 +49,8 @@ class StageCells(Struct, frozen=True, kw_only=True):
     """What a pipeline stage caches on one rank, bytes.
 
     `full_bytes` and `swa_bytes` are of one layer and token; `index_bytes` of all index keys of a token;
-    `draft_full_layers` layers of a draft are as wide as the target's. `cell_bytes` is what a token of the full pool
-    takes in every pool that keeps it whole. `kind` is MHA, MLA or DSA.
+    `index_overdraft_bytes` is what they take beyond what the engine charges for them. `draft_layers` of a draft are as
+    wide as the target's. `key_share` is the keys' part of `full_bytes`. `kind` is MHA, MLA or DSA.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class StageCells(Struct, frozen=True, kw_only=True):
     key_share: float
     index_bytes: int
     index_layers: int
+    index_overdraft_bytes: int
     scale_bytes: int
     draft_layers: int
     draft_bytes: int
@@ -100,11 +103,16 @@ def unknown_pool(model: Model) -> str:
 
 def is_hybrid_swa(model: Model, settings: Settings) -> bool:
     """Whether windowed layers have a pool of their own."""
-    if settings.flags.disable_hybrid_swa_memory or not settings.version.since(*HYBRID_SWA_SINCE):
+    if settings.flags.disable_hybrid_swa_memory or not has_windowed_pool(
+        model.architecture, settings.version
+    ):
         return False
-    name = model.architecture
-    known = any(name.startswith(prefix) and settings.version.since(*since) for prefix, since in _HYBRID)
-    return known and any(_is_windowed(layer, model) for layer in model.layers)
+    return any(_is_windowed(layer, model) for layer in model.layers)
+
+
+def has_windowed_pool(architecture: str, version: SglangVersion) -> bool:
+    """Whether a release gives the windowed layers of a class a pool of their own."""
+    return any(architecture.startswith(prefix) and version.since(*since) for prefix, since in _HYBRID)
 
 
 def _is_windowed(layer: Layer, model: Model) -> bool:
@@ -129,6 +137,7 @@ def stage_cells(model: Model, settings: Settings, device: Device, layers: range)
     full_bytes, scale_bytes, key_share = _full_layer(model, settings, device, kind, full)
     index_layers = _index_layers(mine, settings, device) if kind == "DSA" else 0
     index_key = _index_key_bytes(model, settings, device)
+    stored_key = _stored_index_key(model, settings, device)
     index_bytes = index_key * index_layers
     drafted = _draft_layers(model, settings)
     target_layers = full or len(windowed)
@@ -145,6 +154,7 @@ def stage_cells(model: Model, settings: Settings, device: Device, layers: range)
         key_share=key_share,
         index_bytes=index_bytes,
         index_layers=index_layers,
+        index_overdraft_bytes=(stored_key - index_key) * index_layers,
         scale_bytes=scale_bytes,
         draft_layers=drafted,
         draft_bytes=draft_bytes,
@@ -200,7 +210,7 @@ def _is_packed(settings: Settings, device: Device) -> bool:
 
 
 def _index_key_bytes(model: Model, settings: Settings, device: Device) -> int:
-    """One index key: fp8 with an fp32 scale for every 128 elements; in the model's type on Ascend. 0 without them."""
+    """One index key: fp8 with an fp32 scale for every 128 elements; in the model's type on Ascend since 0.5.20. 0 without them."""
     indexer = next(
         (
             mixer.indexer
@@ -211,9 +221,18 @@ def _index_key_bytes(model: Model, settings: Settings, device: Device) -> int:
     )
     if indexer is None:
         return 0
-    if device.vendor == "huawei":
+    if device.vendor == "huawei" and settings.version.since(*ASCEND_INDEX_KEYS_SINCE):
         return indexer.head_dim * settings.kv_bits // 8
     return ceil_div(indexer.head_dim + indexer.head_dim // DSA_BLOCK * 4, max(indexer.tokens_per_key, 1))
+
+
+def _stored_index_key(model: Model, settings: Settings, device: Device) -> int:
+    """What an index key takes; more than is charged on Ascend before 0.5.20 (npu/memory_pool_npu.py)."""
+    charged = _index_key_bytes(model, settings, device)
+    if not charged or device.vendor != "huawei":
+        return charged
+    indexers = (mixer.indexer for mixer in model.token_mixers if isinstance(mixer, LatentAttention))
+    return next(indexer.head_dim for indexer in indexers if indexer is not None) * settings.kv_bits // 8
 
 
 def _index_layers(layers: list[Layer], settings: Settings, device: Device) -> int:
@@ -224,7 +243,7 @@ def _index_layers(layers: list[Layer], settings: Settings, device: Device) -> in
         for mixer in layer.token_mixers
         if isinstance(mixer, LatentAttention) and mixer.indexer is not None
     ]
-    if not settings.version.since(5, 18) or device.vendor == "huawei":
+    if not settings.version.since(*OWN_INDEX_KEYS_SINCE) or device.vendor == "huawei":
         return len(indexers)
     return sum(indexer.keeps_keys for indexer in indexers)
 

@@ -11,7 +11,7 @@ from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.states import SlotBytes
 from vramledger.units import GIB
 
-TYPED_SINCE = (5, 15)
+TYPED_SINCE = (5, 13)
 STATES_ALLOCATED_SINCE = (5, 4)
 
 
@@ -56,7 +56,7 @@ def log_lines(
     lines.append(
         _pool_line(
             settings, pools.tokens, cells.full_bytes, cells.full_layers, cells.key_share, cells.kind,
-            "Full " if pools.swa_tokens is not None else "", extra=cells.scale_bytes + cells.index_bytes,
+            "Full " if pools.swa_tokens is not None else "", extra=cells.scale_bytes + cells.index_bytes + cells.index_overdraft_bytes,
         )
     )  # fmt: skip
     if pools.swa_tokens is not None:

@@ -61,6 +61,10 @@ OPTIONS: tuple[Option, ...] = (
         "enable_post_capture_kv_sizing", SWITCH, _MEMORY,
         "Size the pool after graph capture, as SGLANG_ENABLE_POST_CAPTURE_KV_SIZING.",
     ),
+    _option(
+        "expandable_segments", SWITCH, _MEMORY,
+        "Segments that grow, as PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    ),
     _option("context_length", COUNT, _BATCH, "Tokens a request may have."),
     _option("max_running_requests", COUNT, _BATCH, "Requests that run at once, over all attention groups."),
     _option("chunked_prefill_size", OptionKind.SIGNED, _BATCH, "Tokens of a prompt in one step; -1 for off."),

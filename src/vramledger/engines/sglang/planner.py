@@ -73,7 +73,7 @@ def _answer(
     """The plan without remedies."""
     model = checkpoint.model
     settings = resolve(checkpoint, device, version, flags)
-    terms = [rank_terms(checkpoint, settings, device, kind) for kind in rank_kinds(model, settings)]
+    terms = [rank_terms(checkpoint, settings, device, kind) for kind in rank_kinds(model, settings, device)]
     free = free_before(settings, device)
     sized = size_pools(terms, free, settings)
     unknown = unknown_pool(model)
@@ -97,10 +97,10 @@ def _answer(
 def _printed(settings: Settings, terms: list[RankTerms], free: Free, sized: Sized) -> tuple[str, ...]:
     first = terms[0]
     pre = free.pre.expected / GIB
-    weights = first.weights.total_bytes / GIB
+    weights = (first.weights.held + free.growth.bytes).expected / GIB
     avail = pre - weights
     pools = sum(pool_bytes(first, sized.expected, settings)) / GIB
-    rest = (first.resident_bytes + free.growth.bytes.expected) / GIB
+    rest = (first.resident(settings) + free.growth.bytes).expected / GIB
     after = pre - rest - pools
     outside = (first.workspace.bytes) / GIB
     return log_lines(
@@ -144,7 +144,7 @@ def _rank_ledger(
             else assumed(
                 f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
             ),
-            device_bytes=ByteRange.exact(item.weights.total_bytes),
+            device_bytes=item.weights.held + free.growth.bytes,
         ),
         device_total_bytes=device.total_bytes,
     )

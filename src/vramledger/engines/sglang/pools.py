@@ -22,7 +22,7 @@ PADDING_SLOT_SINCE = (5, 18)
 RATIO_SINCE = (5, 4)
 EXTRA_BUFFER_SINCE = (5, 15)
 FIXED_SLOTS = 512  # of a recurrent model up to 0.5.3, where no flag names a number
-REQUEST_CAP_POOL_SINCE = (5, 21)
+REQUEST_CAP_POOL_SINCE = (5, 22)
 EVICTION_INTERVAL = 128
 _EXTRA_BUFFER = (
     "KimiLinear",
@@ -234,17 +234,28 @@ def max_requests(tokens: int, slots: int | None, per_request: int, settings: Set
     version = settings.version
     asked = settings.requests_asked
     limit, capped_by = 0, "the default of 2048 to 4096 by tokens and context"
-    estimate = max(min(int(tokens / settings.context_len * 512), 4096), 2048)
     if asked is not None:
         limit, capped_by = asked, "--max-running-requests"
     else:
-        limit = estimate if version.since(4, 7) else estimate + 1
+        limit = _default_requests(tokens, settings)
     if (asked is None or version.since(5, 10)) and tokens // 2 < limit:
         limit, capped_by = tokens // 2, "half of the tokens in the pool"
     if slots is not None and per_request and slots // per_request < limit:
         limit = slots // per_request
         capped_by = f"{slots} recurrent states, {per_request} a request"
     return max(limit, 0), capped_by
+
+
+def _default_requests(tokens: int, settings: Settings) -> int:
+    """The cap without a flag: 512 contexts' worth of tokens, clamped; old releases print the table's rows instead (one
+    more up to 0.4.6, one less up to 0.3.0)."""
+    version = settings.version
+    estimate = int(tokens / settings.context_len * 512)
+    if not version.since(2, 10):
+        return estimate - 1
+    if not version.since(3, 1):
+        return max(min(estimate, 5120), 2048) - 1
+    return max(min(estimate, 4096), 2048) + (0 if version.since(4, 7) else 1)
 
 
 def request_table_bytes(requests: int, settings: Settings) -> int:
@@ -266,7 +277,7 @@ def pool_rows(tokens: int, settings: Settings) -> int:
 
 
 def draft_pool_bytes(cells: StageCells, per_layer: int, tokens: int, settings: Settings) -> int:
-    """KV of a draft, as many tokens as the target; outside the cell before 0.5.15."""
+    """KV of a draft, as many tokens as the target; outside the cell before 0.5.14."""
     if settings.version.since(*DRAFT_IN_CELL_SINCE):
         return cells.draft_bytes * pool_rows(tokens, settings)
     return per_layer * pool_rows(tokens, settings)

@@ -18,6 +18,7 @@ from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfEx
 from vramledger.models.model import Model
 from vramledger.units import GIB, MIB, round_up
 
+NVSWITCH_BYTES_PER_S = 900 * 10**9
 ACTIVATION_LOW_PERCENT, ACTIVATION_HIGH_PERCENT = 80, 125
 
 
@@ -50,10 +51,10 @@ def context(device: Device) -> Observed:
             source="60.77 to 61.10 GiB are free before a load; the device's total is what was free at most",
         )
     if device.vendor == "amd":
-        return Observed(bytes=_gib(0.4, 0.6, 1.0), source="HIP context, no log prints it alone")
+        return Observed(bytes=_gib(0.4, 0.6, 1.0), source="HIP context; no log prints it alone")
     return Observed(
         bytes=_gib(0.3, 0.45, 0.65),
-        source="'Load weight begin' is 0.37 to 0.51 GiB below the total on one GPU in 5 logs",
+        source="'Load weight begin' is 0.41 to 0.60 GiB below the total of one known card in 3 logs",
     )
 
 
@@ -71,19 +72,31 @@ def collectives(settings: Settings, device: Device) -> Observed | None:
         return Observed(
             bytes=_gib(0.0, 0.1, 0.4), source="HCCL, within what was free before a load on 17 machines"
         )
+    if (device.link_bandwidth_bytes_per_s or 0) >= NVSWITCH_BYTES_PER_S and world >= 4:
+        return Observed(
+            bytes=_gib(0.3, 1.2, 2.2),
+            source="NCCL with NVLink SHARP, custom and symmetric all-reduce: the pool of 1 log at tp 4 on H100 implies "
+            "1.4 GiB, vLLM's communicators take up to 2.2 GiB there",
+        )
     return Observed(
-        bytes=_gib(0.1, 0.4, 1.2),
-        source="NCCL and custom all-reduce, 0.1 to 0.2 GiB over PCIe in 12 logs, up to 1.2 GiB on NVSwitch",
+        bytes=_gib(0.0, 0.15, 0.6),
+        source="NCCL over PCIe: 'Load weight begin' is 0.05 to 0.2 GiB lower than on one GPU in 10 logs",
     )
 
 
-def load_growth(device: Device) -> Observed:
-    """What stays between the weights' end and the sizing of pools beside tensors: kernels, handles, rests of loading."""
+def load_growth(settings: Settings, device: Device) -> Observed:
+    """What a load leaves beside tensors: kernels, handles, rests of loading. `Load weight end ... mem usage` has it."""
     if device.vendor == "cpu":
         return Observed(bytes=ZERO, source="no device kernels on CPU")
+    if not settings.version.since(4, 6):
+        return Observed(
+            bytes=_gib(0.0, 0.07, 0.1),
+            source="'Load weight end' beyond the tensors: 0.03 to 0.09 GiB in 5 logs up to 0.4.3",
+        )
     return Observed(
-        bytes=_gib(0.0, 0.02, 0.12), source="free memory at sizing below 'Load weight end': 0 to 0.08 GiB in 20 logs"
-    )  # fmt: skip
+        bytes=_gib(0.0, 0.01, 0.1),
+        source="'Load weight end' beyond the tensors: 0.00 to 0.02 GiB in 4 logs of 0.5",
+    )
 
 
 def attention_workspace(model: Model, settings: Settings, kind: RankKind, device: Device) -> Calculated:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from vramledger.engines.partition import Cuts, PipelineStage, given_stages, stage_ranges
 from vramledger.engines.sglang.settings import Settings
+from vramledger.engines.sglang.version import SglangVersion
 from vramledger.errors import FlagError
+from vramledger.hardware.catalogue import Device
 from vramledger.models.mixers import CompressedAttention, FullAttention, LatentAttention, MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.models.tensors import Component, Role, Tensor
@@ -61,14 +63,14 @@ EVEN_STAGES_SINCE = (5, 6)
 ATTENTION_GROUP_EMBEDDING_SINCE = (5, 9)
 
 
-def rank_kinds(model: Model, settings: Settings) -> list[RankKind]:
+def rank_kinds(model: Model, settings: Settings, device: Device) -> list[RankKind]:
     """One kind a stage; ranks are numbered replica-major, then by stage and tensor-parallel rank.
 
     Raises FlagError where heads or experts do not divide.
     """
     flags = settings.flags
     _check(model, settings)
-    cuts = _cuts(settings)
+    cuts = _cuts(model, settings, device)
     group = replace(cuts, vocab=flags.attn_tp)
     grouped = flags.enable_dp_attention
     whole = replace(cuts, vocab=1)
@@ -97,13 +99,16 @@ def rank_kinds(model: Model, settings: Settings) -> list[RankKind]:
     ]
 
 
-def _cuts(settings: Settings) -> Cuts:
-    """Attention by its group, MLPs and experts over all ranks; shared experts are whole beside an all-to-all."""
+def _cuts(model: Model, settings: Settings, device: Device) -> Cuts:
+    """Attention by its group, MLPs and experts over all ranks; shared experts are whole beside an all-to-all and where
+    every rank's copy is among the routed ones."""
     flags = settings.flags
     return Cuts(
         attention=flags.attn_tp,
         dense=1 if flags.moe_dense_tp_size == 1 else flags.tp_size,
-        shared=1 if flags.moe_a2a_backend != "none" else flags.tp_size,
+        shared=1
+        if flags.moe_a2a_backend != "none" or _copies_shared(model, settings, device)
+        else flags.tp_size,
         vocab=flags.tp_size,
         expert_width=flags.tp_size // flags.ep_size,
         expert_ranks=flags.ep_size,
@@ -111,6 +116,25 @@ def _cuts(settings: Settings) -> Cuts:
         towers=flags.attn_tp,
         flag="tp_size",
     )
+
+
+def _copies_shared(model: Model, settings: Settings, device: Device) -> bool:
+    """DeepSeek-V3's shared expert as tp more routed ones, each cut over tp (`n_share_experts_fusion`): 0.4.5 to 0.4.6,
+    on NVIDIA from Hopper on, up to 0.4.6.post4 on AMD too."""
+    version = settings.version
+    if not version.since(4, 5) or version.since(4, 7) or model.model_type != "deepseek_v3":
+        return False
+    mixtures = [
+        layer.channel_mixer for layer in model.layers if isinstance(layer.channel_mixer, MixtureOfExperts)
+    ]
+    if not any(mixture.num_experts == 256 for mixture in mixtures):
+        return False
+    if device.vendor == "amd":
+        return version < LAST_READ_FUSION
+    return device.architecture.startswith(("hopper", "blackwell"))
+
+
+LAST_READ_FUSION = SglangVersion(0, 4, 6, 5)
 
 
 def _check(model: Model, settings: Settings) -> None:

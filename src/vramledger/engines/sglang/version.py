@@ -32,9 +32,8 @@ class SglangVersion(Struct, frozen=True, order=True):
 
 NEWEST = SglangVersion(0, 5, 23)
 OLDEST = SglangVersion(0, 1, 17)
-OLDEST_READ = SglangVersion(0, 4, 6, 5)
 READ = (
-    "0.4.6.post5", "0.4.7.post1", "0.4.9", "0.5.2", "0.5.3", "0.5.4", "0.5.6", "0.5.9", "0.5.10", "0.5.12", "0.5.15",
+    "0.1.17", "0.2.5", "0.2.10", "0.2.13", "0.2.15", "0.3.0", "0.4.3.post4", "0.4.5", "0.4.6.post2", "0.4.6.post5", "0.4.7.post1", "0.4.9", "0.5.2", "0.5.3", "0.5.4", "0.5.6", "0.5.9", "0.5.10", "0.5.12", "0.5.13", "0.5.14", "0.5.15",
     "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23",
 )  # fmt: skip
 """Releases whose sources the rules were read from; one between two of them runs by the older one's."""
@@ -44,8 +43,8 @@ def rules_note(version: SglangVersion) -> str | None:
     """What to know about a version that the rules were not read from; None where they were."""
     if version.minor > NEWEST.minor or version > NEWEST:
         return f"sglang's sources were read up to {NEWEST}; {version} is planned by those rules"
-    if version < OLDEST_READ and not version.since(4, 6):
-        return f"sglang's sources were read from {OLDEST_READ} on; {version} is planned by its rules"
+    if not version.since(4, 6):
+        return f"of sglang {version} only the sizing of its pool was read, not its models"
     return None
 
 

@@ -10,9 +10,7 @@ from math import prod
 
 from msgspec import Struct
 
-from vramledger.engines.allocator import Slack
 from vramledger.engines.device_tensors import (
-    NO_SLACK,
     GroupBytes,
     Laid,
     Matrices,
@@ -30,6 +28,7 @@ from vramledger.engines.sglang.sharding import RankKind, is_loaded
 from vramledger.formats.dtypes import DType
 from vramledger.formats.weights import Dense, WeightFormat
 from vramledger.hardware.catalogue import Device
+from vramledger.ledger import ZERO, ByteRange
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.model import Model
 from vramledger.models.quantization import StoredTensor
@@ -44,7 +43,7 @@ class RankWeights(Struct, frozen=True, kw_only=True):
     absorbed_bytes: int
     rope_bytes: int
     rope_formula: str
-    slack: Slack
+    slack: ByteRange
     largest_bytes: int
 
     @property
@@ -52,9 +51,9 @@ class RankWeights(Struct, frozen=True, kw_only=True):
         return sum(group.total for group in self.groups.values()) + self.absorbed_bytes + self.rope_bytes
 
     @property
-    def total_bytes(self) -> int:
+    def held(self) -> ByteRange:
         """What "Load weight end ... mem usage" counts: free memory before less after, so whole segments."""
-        return self.tensor_bytes + self.slack.stranded_bytes + self.slack.idle_bytes
+        return ByteRange.exact(self.tensor_bytes) + self.slack
 
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
@@ -122,9 +121,23 @@ def _weights(
         absorbed_bytes=absorbed,
         rope_bytes=rope_bytes,
         rope_formula=formula,
-        slack=NO_SLACK if device.vendor == "cpu" else matrices_slack(matrices.values()),
+        slack=_slack(matrices, settings, device),
         largest_bytes=largest,
     )
+
+
+NPU_HEADER_BYTES = 32  # torch_npu csrc/core/npu/NPUCachingAllocator.cpp, round_size
+
+
+def _slack(matrices: Matrices, settings: Settings, device: Device) -> ByteRange:
+    """Rests of the allocator's segments; next to none where segments grow, as most set-ups on Ascend have them."""
+    if device.vendor == "cpu" or settings.flags.expandable_segments:
+        return ZERO
+    header = NPU_HEADER_BYTES if device.vendor == "huawei" else 0
+    slack = matrices_slack(matrices.values(), header_bytes=header)
+    size = slack.stranded_bytes + slack.idle_bytes
+    unknown = device.vendor == "huawei" and settings.flags.expandable_segments is None
+    return ByteRange(0 if unknown else size, size, size)
 
 
 def _lay_out(matrix: Matrix, settings: Settings, device: Device) -> Laid:
