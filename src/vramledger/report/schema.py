@@ -18,6 +18,8 @@ _DOCUMENTS = {
     "sweep": ("vramledger.report.fit_document", "SweepDocument"),
     "devices": ("vramledger.report.devices_document", "DevicesDocument"),
     "rollout": ("vramledger.report.rollout_document", "RolloutsDocument"),
+    "layout": ("vramledger.report.layout_document", "LayoutDocument"),
+    "kv": ("vramledger.report.kv_document", "KvDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
