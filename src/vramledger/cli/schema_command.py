@@ -20,6 +20,6 @@ def run_schema(document: str) -> int:
 command = GroupedCommand(
     "schema",
     callback=run_schema,
-    help="The JSON Schema of what --json writes: plan (default), model, comparison, fit, sweep, devices or error.",
+    help=f"The JSON Schema of what --json writes: {', '.join(schema_names())}; plan without a name.",
     params=[click.Argument(["document"], type=click.Choice(schema_names()), default="plan")],
 )

@@ -110,7 +110,7 @@ def model_facts(checkpoint: Checkpoint) -> ModelFacts:
         parameters=model.parameter_counts(),
         formats=_formats(checkpoint),
         kv_costs=kv_costs(model),
-        state_bytes_per_sequence=_state_bytes(model),
+        state_bytes_per_sequence=state_bytes(model),
     )
 
 
@@ -229,8 +229,9 @@ def _compressed_bytes(mixer: CompressedAttention, kind: KvFormat) -> tuple[int, 
     return ceil_div(state + _index_key_bytes(mixer.indexer), mixer.compress_ratio), False
 
 
-def _state_bytes(model: Model) -> int | None:
-    """State of all recurrent layers of one sequence, unsplit, in the types vLLM keeps it in by default."""
+def state_bytes(model: Model, tp: int = 1) -> int | None:
+    """State of all recurrent layers of one sequence on one of `tp` ranks, in the types vLLM keeps it in by default;
+    None where it cannot be sized."""
     mixers = [mixer for mixer in model.token_mixers if isinstance(mixer, RECURRENT)]
     if not mixers:
         return 0
@@ -241,7 +242,7 @@ def _state_bytes(model: Model) -> int | None:
     from vramledger.hardware.catalogue import find_device
 
     try:
-        settings = resolve(model, find_device("custom:80GiB"), NEWEST, ParallelPlan(), VllmFlags())
+        settings = resolve(model, find_device("custom:80GiB"), NEWEST, ParallelPlan(tp=tp), VllmFlags())
         return sum(recurrent_state(mixer, model, settings).bytes for mixer in mixers)
     except VramledgerError:
         return None

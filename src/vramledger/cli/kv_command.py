@@ -1,0 +1,95 @@
+"""`vramledger kv`."""
+
+from __future__ import annotations
+
+import click
+
+from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_option
+from vramledger.engines.option import Option, OptionKind, bad_value, parse_count
+
+_CONTEXTS = Option(name="context", kind=OptionKind.COUNTS, group=GENERAL, help="")
+MOST_TOKENS = 2**31
+
+_HELP = """What the KV cache of MODEL takes in each format: raw bits, and the bytes that come of them by length.
+
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+
+_EPILOG = """\b
+Examples:
+  vramledger kv ./Llama-3.1-8B-Instruct
+  vramledger kv ./model --format fp8 --format kivi_2:group=64,residual=64 --context 1K,8K,128K --batch 32
+"""
+
+
+def run_kv(model: str, *, formats: tuple[str, ...], context: str, batch: int, tp: int, as_json: bool) -> int:
+    """Compare and print."""
+    from vramledger.cli.loading import load
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.report.kv_document import compare_formats, kv_document
+
+    contexts = token_counts(context)
+    checkpoint = load(model, headers=False)
+    comparison = compare_formats(checkpoint.model, formats, contexts, sequences=batch, tp=tp)
+    if as_json:
+        write_document(kv_document(comparison))
+    else:
+        from vramledger.report.kv_text import kv_lines
+
+        write_page(kv_lines(comparison, width=page_width()))
+    return 0
+
+
+def token_counts(text: str) -> tuple[int, ...]:
+    """ "1K,8K" in tokens, in the order of their size. Raises FlagError for anything else."""
+    counts = []
+    for part in text.split(","):
+        try:
+            counts.append(parse_count(part))
+        except ValueError as problem:
+            raise bad_value(_CONTEXTS, part, str(problem)) from None
+        if not 1 <= counts[-1] <= MOST_TOKENS:
+            raise bad_value(_CONTEXTS, part, f"is not from 1 to {MOST_TOKENS}")
+    return tuple(sorted(set(counts)))
+
+
+command = GroupedCommand(
+    "kv",
+    callback=run_kv,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["model"], metavar="MODEL"),
+        GroupedOption(
+            ["formats", "--format", "-f"],
+            multiple=True,
+            metavar="NAME[:NUMBER=N,...]",
+            help="A format, or one with its numbers changed; may be given several times. All without it.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["context", "--context"],
+            default="1K,8K,32K",
+            show_default=True,
+            metavar="N,N,...",
+            help="Lengths of a sequence in tokens.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["batch", "--batch"],
+            type=click.IntRange(1, 2**20),
+            default=1,
+            metavar="N",
+            help="Sequences of that length.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["tp", "--tp"],
+            type=click.IntRange(1, 2**12),
+            default=1,
+            metavar="N",
+            help="Tensor parallel ranks; the bytes are one rank's.",
+            group=GENERAL,
+        ),
+        json_option(),
+    ],
+)
