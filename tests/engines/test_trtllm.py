@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from five_kinds import DENSE, FIVE, checkpoint, write_config
 from support import GPT_OSS_20B, LLAMA_3_1_8B
 from support import checkpoint as checkpoint_of
-from vramledger import Checkpoint, Plan, plan
+from vramledger import Checkpoint, Plan, load_model, plan
 from vramledger.cli import main
 from vramledger.engines.tensorrtllm.activation import estimation_tokens, graph_sizes
 from vramledger.engines.tensorrtllm.admission import Request, blocks_to_completion, guaranteed_requests
@@ -29,6 +29,7 @@ from vramledger.ledger import Owner, Phase
 from vramledger.report.schema import schema_of
 from vramledger.units import GIB
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LLAMA_2_7B = LLAMA_3_1_8B | {
     "intermediate_size": 11008,
     "num_key_value_heads": 32,
@@ -156,6 +157,36 @@ def test_the_pool_of_a_real_start_up() -> None:
     assert (limited.binding.blocks, limited.binding.blocks * 32) == (2710, 86720)
     assert limited.reached_len == 86720
     assert limited.kv_bytes / GIB == pytest.approx(5.95, abs=0.005)
+
+
+def test_weights_and_activation_of_a_real_start_up() -> None:
+    """The same start-up printed 63.52 GiB of weights and 0.85 GiB allocated by the dummy workload; 4-bit experts of
+    2880 columns are padded to 2944."""
+    found = plan(
+        load_model(EXAMPLES / "gpt-oss-120b", headers=False), "custom:119.70GiB", engine="tensorrt-llm==1.1.0rc3",
+        max_batch_size=64,
+    )  # fmt: skip
+    (rank,) = found.ranks
+    assert rank.weights.device_bytes.expected / GIB == pytest.approx(63.52, rel=0.005)
+    (step,) = (entry for entry in rank.entries if entry.name == "activation of a full step")
+    assert step.bytes.low / GIB < 0.85 < step.bytes.high / GIB
+    assert step.bytes.expected / GIB == pytest.approx(0.85, rel=0.1)
+    assert "kv size is 73728. device total memory 119.70 GiB, , tmp kv_mem 0.56 GiB" in "\n".join(
+        found.printed
+    )
+
+
+def test_the_cache_of_a_token_in_other_logs() -> None:
+    """DeepSeek-R1 with an fp8 cache printed 35136 bytes."""
+    deep = plan(
+        load_model(EXAMPLES / "DeepSeek-V3", headers=False),
+        "B200",
+        engine="tensorrt-llm",
+        tp=8,
+        kv_cache_dtype="fp8",
+    )
+    assert deep.kv_pool is not None
+    assert deep.kv_pool.bytes_per_token == 61 * (512 + 64) == 35136
 
 
 def test_the_smaller_of_tokens_bytes_and_share_holds() -> None:
@@ -383,6 +414,24 @@ def test_an_mtp_block_has_weights_and_a_cache() -> None:
     assert mtp.kv_pool.bytes_per_token == plain.kv_pool.bytes_per_token * 28 // 27
     assert _size(mtp.ranks[0], "draft") > 0
     assert _size(plain.ranks[0], "draft") == 0
+
+
+@pytest.mark.parametrize(("kind", "stages_with_draft"), [("Eagle3", {1}), ("DraftTarget", {0, 1})])
+def test_a_draft_of_its_own(tmp_path: Path, kind: str, stages_with_draft: set[int]) -> None:
+    """One model: the draft is on the last stage; two models: beside every stage."""
+    draft = write_config(tmp_path / "draft", DENSE | {"num_hidden_layers": 2, "vocab_size": 128256})
+    asked = {"decoding_type": kind, "max_draft_len": 3, "speculative_model": str(draft)}
+    plain, drafted = (
+        plan(checkpoint("dense"), "H100-80GB", engine="tensorrt-llm", pp=2, speculative_config=value)
+        for value in (None, asked)
+    )
+    with_draft = {index for index, rank in enumerate(drafted.ranks) if _size(rank, "draft model")}
+    assert with_draft == stages_with_draft
+    assert _size(drafted.ranks[1], "draft model") > 2 * 128256 * 4096 * 2
+    assert drafted.kv_pool is not None
+    assert plain.kv_pool is not None
+    assert drafted.kv_pool.tokens.expected < plain.kv_pool.tokens.expected
+    assert any(kind in text for text in drafted.verdict.conditions)
 
 
 def test_recurrent_states_are_kept_for_a_batch() -> None:

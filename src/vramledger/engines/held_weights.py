@@ -7,13 +7,17 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from vramledger.engines.partition import Cuts, PipelineStage, local_sizes, repetitions
+from vramledger.evidence import assumed, calculated
 from vramledger.formats.dtypes import DType
 from vramledger.formats.weights import Dense, WeightFormat, stored_bytes
+from vramledger.ledger import ByteRange, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.model import tensor_group
 from vramledger.models.quantization import StoredTensor
 from vramledger.models.tensors import Tensor
+from vramledger.units import GIB
 
+DEFAULT_SHARD_BYTES = 5 * 10**9
 _SHOWN_SHAPES = 8
 
 
@@ -78,6 +82,28 @@ def held_weights(
             )
             for name, size in sums.items()
         )
+    )
+
+
+def weight_figures(checkpoint: Checkpoint, device_bytes: int) -> WeightFigures:
+    """On disk, at most on the host while loading, and steady on one device.
+
+    Files are mapped one at a time; the page cache may keep anything from a gibibyte to all of them.
+    """
+    disk, largest = checkpoint.disk_bytes, checkpoint.largest_file_bytes
+    mapped = largest or min(disk, DEFAULT_SHARD_BYTES)
+    size = f"{DEFAULT_SHARD_BYTES // 10**9} GB"
+    evidence = (
+        calculated("largest weight file, mapped while it is read", f"{largest} B")
+        if largest
+        else assumed(f"weight files of {size}, Transformers' default; headers would tell")
+    )
+    return WeightFigures(
+        disk_bytes=disk,
+        disk_evidence=checkpoint.disk_evidence,
+        host_peak_bytes=ByteRange(min(mapped, GIB), mapped, max(disk, mapped)),
+        host_evidence=evidence,
+        device_bytes=ByteRange.exact(device_bytes),
     )
 
 

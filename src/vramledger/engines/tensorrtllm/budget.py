@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.held_weights import HeldWeights
+from vramledger.engines.recent import Recent
 from vramledger.engines.surroundings import Surroundings, communicators, driver_context
 from vramledger.engines.tensorrtllm.activation import (
     RUNTIME_BUFFERS,
@@ -58,17 +59,51 @@ class RankTerms(Struct, frozen=True, kw_only=True):
         return self.context.bytes + (self.communicators.bytes if self.communicators else ZERO)
 
 
-def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind) -> RankTerms:
-    """All terms of one kind of rank."""
+class _Model(Struct, frozen=True, kw_only=True):
+    """What depends on the model and how it is cut and stored, and on no size of memory or batch."""
+
+    weights: HeldWeights
+    draft: HeldWeights | None
+    absorbed_bytes: int
+    layers: tuple[KvLayer, ...]
+
+
+_MODELS: Recent[_Model] = Recent(size=256)
+
+
+def _of_model(checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind) -> _Model:
+    """Kept between questions that differ in lengths, batches and shares alone."""
+    flags = settings.flags
+    if flags.speculative is not None:
+        return _make(checkpoint, settings, device, kind)
+    key = (
+        kind.cuts, kind.stage, settings.backend, settings.dtype, settings.cache, device.architecture, flags.quantization,
+        flags.mamba_ssm_cache_dtype, flags.tp_size, flags.enable_attention_dp,
+    )  # fmt: skip
+    return _MODELS.get(checkpoint, key, lambda: _make(checkpoint, settings, device, kind))
+
+
+def _make(checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind) -> _Model:
     model, flags = checkpoint.model, settings.flags
-    weights, draft = rank_weights(checkpoint, settings, kind), draft_weights(settings, kind)
     layers = kv_layers(model, kind.stage.layers, flags, settings.dtype, settings.cache)
     drafts = flags.speculative
     if drafts is not None and (kind.stage.is_last or not drafts.is_one_model):
         layers = (*layers, *draft_layers(model, flags, settings.dtype, settings.cache))
+    return _Model(
+        weights=rank_weights(checkpoint, settings, kind, device),
+        draft=draft_weights(settings, kind),
+        absorbed_bytes=absorbed_bytes(checkpoint, settings, kind),
+        layers=layers,
+    )
+
+
+def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind: RankKind) -> RankTerms:
+    """All terms of one kind of rank."""
+    model, flags = checkpoint.model, settings.flags
+    found = _of_model(checkpoint, settings, device, kind)
+    weights, draft, absorbed, layers = found.weights, found.draft, found.absorbed_bytes, found.layers
     context, ranks = driver_context(device), communicators(flags.tp_size * flags.pp_size)
     step = step_bytes(model, settings, kind.stage.layers)
-    absorbed = absorbed_bytes(checkpoint, settings, kind)
     loaded = weights.total_bytes + absorbed + (draft.total_bytes if draft else 0)
     held = ByteRange.exact(loaded) + SLACK + context.bytes
     if ranks is not None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
-from vramledger.engines.tensorrtllm.budget import RankTerms, rank_terms, share
+from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.tensorrtllm.budget import rank_terms, share
 from vramledger.engines.tensorrtllm.capacity import capacity, kv_pool
 from vramledger.engines.tensorrtllm.entries import host_entries, rank_entries
 from vramledger.engines.tensorrtllm.flags import TrtLlmFlags
@@ -17,13 +18,10 @@ from vramledger.engines.tensorrtllm.settings import Settings, resolve
 from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
 from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
 from vramledger.errors import VramledgerError
-from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, RankLedger, WeightFigures
+from vramledger.ledger import RankLedger
 from vramledger.models.checkpoint import Checkpoint
-from vramledger.units import GIB
 
-DEFAULT_SHARD_BYTES = 5 * 10**9
 FRACTIONS = (0.95, 0.97)
 BATCHES = (512, 256, 128, 64, 32, 16, 8)
 STEPS = (4096, 2048, 1024)
@@ -76,7 +74,7 @@ def _answer(
         RankLedger(
             ranks=item.kind.ranks,
             entries=rank_entries(model, settings, item, found.ends(index)),
-            weights=_figures(checkpoint, item),
+            weights=weight_figures(checkpoint, item.loaded_bytes),
             device_total_bytes=device.total_bytes,
         )
         for index, item in enumerate(terms)
@@ -94,29 +92,6 @@ def _answer(
         ),
         printed=log_lines(settings, device, terms[binding], found.expected[binding]),
         notes=(*model.notes, *checkpoint.differences, *settings.notes, *stranded_notes(settings, found)),
-    )
-
-
-def _figures(checkpoint: Checkpoint, terms: RankTerms) -> WeightFigures:
-    """Files are mapped one at a time; the page cache may keep anything from a gibibyte to all of them."""
-    disk = checkpoint.disk_bytes
-    held = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
-    return WeightFigures(
-        disk_bytes=disk,
-        disk_evidence=checkpoint.disk_evidence,
-        host_peak_bytes=ByteRange(min(held, GIB), held, max(disk, held)),
-        host_evidence=_host_evidence(checkpoint),
-        device_bytes=ByteRange.exact(terms.loaded_bytes),
-    )
-
-
-def _host_evidence(checkpoint: Checkpoint) -> Evidence:
-    if checkpoint.largest_file_bytes:
-        return calculated(
-            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
-        )
-    return assumed(
-        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
     )
 
 

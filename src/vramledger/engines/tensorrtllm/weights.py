@@ -6,18 +6,21 @@ a matrix; the head stays as it is).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from vramledger.engines.held_weights import HeldWeights, held_weights, retyped
-from vramledger.engines.partition import Cuts, PipelineStage, local_sizes
+from vramledger.engines.partition import Cuts, PipelineStage, local_part, local_sizes
 from vramledger.engines.tensorrtllm.ranks import RankKind
 from vramledger.engines.tensorrtllm.settings import Settings
 from vramledger.formats.dtypes import DType
-from vramledger.formats.weights import Dense, Fp8, Granularity, GroupInt, Int8, Packing, WeightFormat
+from vramledger.formats.weights import Dense, Fp8, Granularity, GroupInt, Int8, Mxfp, Packing, WeightFormat
+from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import LatentAttention
 from vramledger.models.quantization import StoredTensor
-from vramledger.models.tensors import Component, Role, Tensor
+from vramledger.models.tensors import AxisKind, Component, Role, Tensor
+from vramledger.units import round_up
 
 _KEPT = (Role.LM_HEAD, Role.EMBEDDING, Role.ROUTER)
 
@@ -26,7 +29,12 @@ LATENT_B = (Role.Q_B, Role.KV_B)
 """Up-projections of latents, which the TRT back end keeps as plain parameters in the model's type."""
 
 
-def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> HeldWeights:
+EXPERT_ALIGNMENT, EXPERT_INPUT_ALIGNMENT = 128, 512
+"""4-bit float experts are padded to whole tiles of their kernels, the inputs of the first matrix further on data-centre
+Blackwell (_torch/modules/fused_moe/quantization.py: `weight_alignment`, `input_hidden_alignment`)."""
+
+
+def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> HeldWeights:
     """The target's share, an MTP block's included. Raises FlagError where the plan does not divide the model."""
     return held_weights(
         checkpoint,
@@ -34,7 +42,7 @@ def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> 
         kind.stage,
         format_of=partial(_format, checkpoint=checkpoint, settings=settings),
         is_held=partial(_is_held, settings=settings),
-        sizes_of=local_sizes if settings.is_pytorch else _engine_sizes,
+        sizes_of=_sizes_of(checkpoint, settings, device),
     )
 
 
@@ -53,6 +61,38 @@ def absorbed_bytes(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -
                 heads = -(-mixer.q_heads // kind.cuts.attention)
                 total += dtype.bytes_for(heads * mixer.kv_lora_rank * mixer.nope_dim)
     return total
+
+
+def _sizes_of(
+    checkpoint: Checkpoint, settings: Settings, device: Device
+) -> Callable[[Tensor, Cuts], list[int]]:
+    """The local shapes by the rules of the back end."""
+    if not settings.is_pytorch:
+        return _engine_sizes
+    four_bit = any(
+        isinstance(item.format, Mxfp) and item.format.bits == 4
+        for item in checkpoint.stored
+        if item.tensor.num_experts
+    )
+    if not four_bit:
+        return local_sizes
+    inputs = EXPERT_INPUT_ALIGNMENT if device.architecture == "blackwell" else EXPERT_ALIGNMENT
+    return partial(_padded_sizes, input_alignment=inputs)
+
+
+def _padded_sizes(tensor: Tensor, cuts: Cuts, *, input_alignment: int) -> list[int]:
+    """Local shape of an expert tensor after padding: columns between the matrices and hidden widths to whole tiles."""
+    if not tensor.num_experts:
+        return local_sizes(tensor, cuts)
+    out = []
+    for place, axis in enumerate(tensor.axes):
+        is_input = place == len(tensor.axes) - 1 and tensor.linear and tensor.role is not Role.EXPERT_DOWN
+        hidden = input_alignment if is_input else EXPERT_ALIGNMENT
+        multiples = {AxisKind.INTERMEDIATE: EXPERT_ALIGNMENT, AxisKind.HIDDEN: hidden}
+        out.append(
+            sum(round_up(local_part(part, tensor, cuts), multiples.get(part.kind, 1)) for part in axis)
+        )
+    return out
 
 
 def _engine_sizes(tensor: Tensor, cuts: Cuts) -> list[int]:

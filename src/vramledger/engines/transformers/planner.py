@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.surroundings import communicators, driver_context
 from vramledger.engines.transformers.cache import cache_rules, free_bytes, kv_pool, size
 from vramledger.engines.transformers.entries import host_entries, process_entries, slack
@@ -19,13 +20,10 @@ from vramledger.engines.transformers.verdict import judge
 from vramledger.engines.transformers.version import NEWEST, TransformersVersion
 from vramledger.engines.transformers.weights import rank_weights
 from vramledger.errors import VramledgerError
-from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, RankLedger, WeightFigures
+from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
-from vramledger.units import GIB
 
-DEFAULT_SHARD_BYTES = 5 * 10**9
 SHARES = (0.95, 0.98)
 BATCHES = (4096, 2048, 1024, 512)
 WIDTHS = (2, 4, 8)
@@ -85,7 +83,7 @@ def _answer(
         RankLedger(
             ranks=tuple(range(flags.tp_size)),
             entries=process_entries(model, settings, weights, sized, context, collectives),
-            weights=_figures(checkpoint, weights.total_bytes),
+            weights=weight_figures(checkpoint, weights.total_bytes),
             device_total_bytes=device.total_bytes,
         ),
     )
@@ -98,29 +96,6 @@ def _answer(
         host=host_entries(model, settings, rules.unit_bytes),
         printed=log_lines(settings, sized, rules.masks),
         notes=(*model.notes, *checkpoint.differences, *settings.notes),
-    )
-
-
-def _figures(checkpoint: Checkpoint, device_bytes: int) -> WeightFigures:
-    """Files are mapped one at a time; the page cache may keep anything from a gibibyte to all of them."""
-    disk = checkpoint.disk_bytes
-    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
-    return WeightFigures(
-        disk_bytes=disk,
-        disk_evidence=checkpoint.disk_evidence,
-        host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
-        host_evidence=_host_evidence(checkpoint),
-        device_bytes=ByteRange.exact(device_bytes),
-    )
-
-
-def _host_evidence(checkpoint: Checkpoint) -> Evidence:
-    if checkpoint.largest_file_bytes:
-        return calculated(
-            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
-        )
-    return assumed(
-        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, the library's default; headers would tell"
     )
 
 

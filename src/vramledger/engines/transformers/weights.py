@@ -9,6 +9,7 @@ from functools import partial
 
 from vramledger.engines.held_weights import HeldWeights, held_weights, retyped
 from vramledger.engines.partition import PipelineStage
+from vramledger.engines.recent import Recent
 from vramledger.engines.transformers import tp_plan
 from vramledger.engines.transformers.settings import Settings
 from vramledger.formats.weights import Bnb4, Bnb8, Dense, WeightFormat
@@ -16,9 +17,16 @@ from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.quantization import StoredTensor
 from vramledger.models.tensors import Component, Role, Tensor
 
+_WEIGHTS: Recent[HeldWeights] = Recent(size=64)
+
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings) -> HeldWeights:
     """One process's share. Raises FlagError where the plan does not divide the model."""
+    key = (settings.dtype, settings.flags.quantization, settings.flags.tp_size)
+    return _WEIGHTS.get(checkpoint, key, lambda: _held(checkpoint, settings))
+
+
+def _held(checkpoint: Checkpoint, settings: Settings) -> HeldWeights:
     model, tp = checkpoint.model, settings.flags.tp_size
     return held_weights(
         checkpoint,
