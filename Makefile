@@ -10,13 +10,15 @@ VLLM_VENV ?= .vllm
 TRANSFORMERS ?= 5.23.0
 TRANSFORMERS_VENV ?= .transformers
 DEVICE ?=
+PLANS ?= 100000
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types accuracy conformance conformance-transformers docs bench fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers docs bench bench-sweep fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -58,6 +60,16 @@ conformance-transformers: $(VENV)/.run
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench
+
+# 100,000 plans over processes: their rate, and what that makes of two cores. PLANS and JOBS choose otherwise.
+bench-sweep: $(VENV)/.run
+	$(BIN)/python -m tools.bench_sweep --plans $(PLANS) --jobs $(JOBS)
+
+# Sweeps on Ray and Parquet files, with the libraries installed in a venv of their own (some 400 MB).
+test-ray: pyproject.toml
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .ray
+	$(UV) pip install --quiet --python .ray --editable ".[distributed,parquet]" --group dev
+	.ray/bin/python -m pytest tests/search -rs -n 0
 
 # The properties and readers of the test suite with EXAMPLES cases each.
 fuzz: $(VENV)/.dev

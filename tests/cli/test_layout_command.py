@@ -141,7 +141,7 @@ def test_files_of_lengths(tmp_path: Path, text: str, packed: bool) -> None:
     [
         b"", b"\n", b"a,b\n1,2\n", b"prompt,output\n", b"prompt,output\n1\n", b"prompt,output\n1,-2\n", b"1,2\n1,2.5\n",
         b"prompt,output\n1,99999999999999999999\n", b"\xff\xfe1,2\n", b'{"prompt": 1}\n', b'{"prompt": 1, "output": true}\n',
-        b'{"prompt": 1, "output": 2}\n[1]\n', b'{"prompt": 1,\n', b"\x1f\x8b\x08nonsense", gzip.compress(b"1,2\n")[:-4],
+        b'{"prompt": 1, "output": 2}\n[1]\n', b'{"prompt": 1,\n', b"\x1f\x8b\x08nonsense", gzip.compress(b"1,2\n", mtime=0)[:-4],
         b'{"a": ' * 100_000, b'prompt,output\n"1,2\n',
     ],
 )  # fmt: skip

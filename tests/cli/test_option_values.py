@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import fields
 
 from vramledger.engines.option import parse_count
+from vramledger.engines.requests import Requests
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.options import OPTIONS, read_flags
 from vramledger.errors import FlagError
@@ -30,8 +31,9 @@ def test_other_counts_are_refused(text: str) -> None:
 
 def test_every_flag_of_the_engine_has_an_option() -> None:
     named = {option.name for option in OPTIONS}
-    flags = {item.name for item in fields(VllmFlags)} - {"speculative"} | {"speculative_config"}
-    assert flags <= named
+    flags = {item.name for item in fields(VllmFlags)} - {"speculative", "requests"}
+    asked = {item.name for item in fields(Requests)}
+    assert flags | asked | {"speculative_config"} <= named
     assert len({spelling for option in OPTIONS for spelling in (option.flag, *option.aliases)}) == sum(
         1 + len(option.aliases) for option in OPTIONS
     )

@@ -24,12 +24,12 @@ from support import (
     settings,
     terms,
 )
-from vramledger.engines.vllm.activation import sampler_bytes_per_logit
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.sampler import gathered_bytes, profiled_path
 from vramledger.engines.vllm.sparse_buffer import SparseBuffer, sparse_buffer
 from vramledger.engines.vllm.workspace import mla_prefill_bytes
 from vramledger.formats.kv import kv_format
-from vramledger.ledger import Owner, Phase
+from vramledger.ledger import ByteRange, Owner, Phase
 from vramledger.units import GIB, MIB
 
 QWEN2_5_0_5B = TINY_LLAMA | {
@@ -70,7 +70,8 @@ def one(config: dict[str, Any], *, version: str = "0.33.0", **values: Any) -> Ra
     ],
 )
 def test_bytes_of_a_logit_by_version_and_runner(version: str, values: dict[str, Any], size: int) -> None:
-    assert sampler_bytes_per_logit(settings(checkpoint(LLAMA_3_1_8B), H100, version, **values)) == size
+    found = settings(checkpoint(LLAMA_3_1_8B), H100, version, **values)
+    assert profiled_path(found, H100).bytes_per_logit + gathered_bytes(found) == size
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_a_forward_counts_the_workspaces_that_live_through_it() -> None:
 
 def test_workspaces_of_attention_backends() -> None:
     assert one(LLAMA_3_1_8B).attention_workspace.bytes.high == 0
-    flashinfer = one(LLAMA_3_1_8B, attention_backend="FLASHINFER").attention_workspace
+    flashinfer = one(LLAMA_3_1_8B, version="0.25.1", attention_backend="FLASHINFER").attention_workspace
     assert (flashinfer.bytes.expected, flashinfer.charged) == (394 * MIB, False)
 
 
@@ -234,7 +235,10 @@ def test_the_second_runner_counts_every_token_of_the_vocabulary(
     assert round(gib(matrix), 2) == counts
     masks = 2 * 1024 * ((vocab + 31) // 32) * 4
     inputs = 8192 * 40 + (2 * 8192 * 5376 if config is GEMMA_3_27B else 0)
-    assert one(config).buffer_bytes == inputs + matrix + masks
+    found = one(config)
+    tables = {item.name: item.bytes.expected for item in found.others}
+    assert tables["penalty counts and prompt masks"] + tables["grammar bitmask"] == matrix + masks
+    assert found.buffer_bytes == inputs
 
 
 def test_the_first_runner_keeps_inputs_alone() -> None:
@@ -244,7 +248,9 @@ def test_the_first_runner_keeps_inputs_alone() -> None:
 def test_a_later_stage_receives_states() -> None:
     first, last = terms(checkpoint(LLAMA_3_1_8B), pp=2)
     assert first.buffer_bytes == 8192 * 40 + 0
-    assert last.buffer_bytes - one(LLAMA_3_1_8B).buffer_bytes == 2 * 2 * 8192 * 4096
+    assert last.buffer_bytes == one(LLAMA_3_1_8B).buffer_bytes
+    (kept,) = [extra for extra in last.extras if extra.name == "received from the stage before"]
+    assert kept.bytes == ByteRange.exact(2 * 2 * 8192 * 4096)
 
 
 @pytest.mark.parametrize(("version", "charged"), [("0.26.0", False), ("0.27.1", True), ("0.33.0", True)])

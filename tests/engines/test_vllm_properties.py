@@ -28,6 +28,7 @@ from support import (
 from support import settings as run_with
 from vramledger.answer import Plan
 from vramledger.engines.partition import local_experts
+from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
 from vramledger.engines.vllm.flags import AUTO, LORA_RANKS, ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
@@ -158,6 +159,8 @@ other_flags = {
     "max_lora_rank": st.sampled_from(LORA_RANKS),
     "fully_sharded_loras": st.booleans(),
     "num_redundant_experts": st.integers(0, 4),
+    "enable_eplb": st.booleans(),
+    "all2all_backend": st.sampled_from(BACKEND_NAMES),
     "mamba_cache_mode": st.sampled_from(("none", "align", "all")),
     "quantization": st.sampled_from(("fp8", "bitsandbytes")),
     "offline": st.booleans(),
@@ -331,7 +334,7 @@ def test_ranks_share_all_experts(count: int, tp: int, dp: int, pp: int, redundan
         QWEN3_30B_A3B | {"num_experts": count, "num_experts_per_tok": 1, "num_hidden_layers": 3}
     ).model
     plan = ParallelPlan(tp=tp, dp=dp, pp=pp, enable_expert_parallel=True)
-    flags = VllmFlags(num_redundant_experts=redundant)
+    flags = VllmFlags(num_redundant_experts=redundant, enable_eplb=redundant > 0)
     try:
         kinds = rank_kinds(model, plan, flags, NEWEST)
     except VramledgerError:

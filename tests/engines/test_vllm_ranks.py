@@ -79,7 +79,7 @@ def experts(config: dict[str, Any], **values: Any) -> list[int]:
     [
         (QWEN3_30B_A3B, {"tp": 8}, [16] * 8),
         (DEEPSEEK_V3, {"tp": 8}, [32] * 8),
-        (DEEPSEEK_V3, {"tp": 8, "num_redundant_experts": 32}, [36] * 8),
+        (DEEPSEEK_V3, {"tp": 8, "enable_eplb": True, "num_redundant_experts": 32}, [36] * 8),
         (QWEN3_30B_A3B, {"tp": 1, "dp": 6}, [22, 22, 21, 21, 21, 21]),
         (QWEN3_30B_A3B, {"tp": 2, "dp": 3}, [22, 22, 21, 21, 21, 21]),
     ],

@@ -342,7 +342,7 @@ def test_a_draft_has_at_least_one_token(tokens: int) -> None:
         (QWEN3_30B_A3B, {"tp": 4, "dp": 5}, ("20", "768", "gate_proj")),
         (
             QWEN3_30B_A3B,
-            {"tp": 4, "enable_expert_parallel": True, "num_redundant_experts": 2},
+            {"tp": 4, "enable_expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 2},
             ("--num-redundant-experts 2", "130", "4"),
         ),
     ],

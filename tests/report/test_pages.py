@@ -60,7 +60,9 @@ def test_figures_stand_under_their_headings(kind: str, width: int) -> None:
     lines = plan_page(kind, width=width).splitlines()
     for start in (number for number, text in enumerate(lines) if "owner / entry" in text):
         ends = {lines[start].index(head) + len(head) for head in ("low", "expected", "high")}
-        stop = next(n for n in range(start, len(lines)) if lines[n].startswith("  weights: on disk"))
+        stop = next(
+            n for n in range(start, len(lines)) if not lines[n] or lines[n].startswith("  weights: on disk")
+        )
         for text in lines[start + 1 : stop]:
             sizes = list(re.finditer(r"(?<!\S)(<?\d+\.\d\d)(?!\S)", text))
             assert {match.end() for match in sizes} <= ends

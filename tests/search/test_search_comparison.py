@@ -7,14 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import GEMMA_3_27B, GPT_OSS_20B, LLAMA_3_1_8B, MIXTRAL_8X7B, checkpoint
+from vramledger.engines import find_engine
 from vramledger.engines.vllm.version import NEWEST
 from vramledger.errors import FlagError
 from vramledger.ledger import Owner
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.search.comparison import Comparison, compare
-from vramledger.search.evaluation import Status, Subject
+from vramledger.search.evaluation import Status, Subject, evaluate
 from vramledger.search.grid import Grid
-from vramledger.search.terms import Question, flags_of, read_engine_flags
+from vramledger.search.terms import (
+    KV_LOSS,
+    Question,
+    asked_engines,
+    flags_of,
+    read_engine_flags,
+    terms_of,
+)
 
 MODELS = tuple(checkpoint(config) for config in (LLAMA_3_1_8B, MIXTRAL_8X7B, GEMMA_3_27B, GPT_OSS_20B))
 
@@ -83,6 +91,49 @@ def test_common_questions_become_the_engines_own_flags() -> None:
         "kv_cache_dtype": "bfloat16",
     }
     assert flags_of(Question(device="L4", concurrency=100)) == {}
+
+
+@pytest.mark.parametrize("engine", asked_engines())
+def test_every_common_question_is_a_flag_the_engine_has(engine: str) -> None:
+    terms, names = terms_of(engine), {option.name for option in find_engine(engine)[0].OPTIONS}
+    words = {terms.tp, terms.pp, terms.ep, terms.context, terms.sequences, terms.file_type, *terms.kv}
+    assert words - {None} <= names
+    assert set(terms.kv_names) < set(KV_LOSS)
+
+
+@pytest.mark.parametrize("engine", asked_engines())
+def test_every_engine_answers_the_common_questions(engine: str) -> None:
+    """One device, then two; a short context and one that lasts; each KV format the engine has a word for."""
+    terms = terms_of(engine)
+    kinds = ("auto", *terms.kv_names)
+    found = [
+        evaluate(question, Subject((MODELS[0],)))
+        for question in Grid(
+            devices=("H100 SXM 80GB",),
+            engines=(engine,),
+            tp=(1, 2) if terms.tp else (1,),
+            pp=(1, 2) if terms.pp else (1,),
+            kv=kinds,
+            contexts=(4096, 16384),
+            concurrency=(4,),
+        ).questions()
+    ]
+    for outcome in found:
+        assert outcome.plan is not None, outcome.reason
+        assert outcome.plan.inputs.engine == engine
+        assert outcome.plan.kv_pool is not None
+    lengths = {outcome.plan.kv_pool.context_len for outcome in found if outcome.plan and outcome.plan.kv_pool}
+    assert lengths == {4096, 16384}
+
+
+def test_engines_of_another_kind_differ_by_terms_that_sum() -> None:
+    others = [name for name in asked_engines() if name != "vllm"]
+    found = compared(MODELS[0], "H100 SXM 80GB", "vllm", *others, contexts=(16384,), concurrency=(4,))
+    assert [column.outcome.question.engine for column in found.columns] == ["vllm", *others]
+    assert len(found.differences) == len(others)
+    for item in found.differences:
+        assert sum(term.tokens for term in item.terms) == item.tokens
+        assert sum(term.bytes for term in item.terms) == item.bytes
 
 
 def test_flags_of_one_engine_are_checked_before_anything_is_planned() -> None:

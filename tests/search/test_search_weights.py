@@ -29,7 +29,7 @@ MODELS = {
     "mxfp4": GPT_OSS_20B,
     "towers": GEMMA_3_27B,
 }
-CHANGING = [name for name in weight_names() if name not in (STORED, "bf16")]
+CHANGING = [name for name in weight_names() if FORMATS[name].section is not None]
 
 
 def test_awq_and_fp8_tiles_are_those_of_qwens_own_releases() -> None:
@@ -85,6 +85,11 @@ def test_a_plan_says_that_its_weights_are_hypothetical() -> None:
     answer = plan(restored(checkpoint(LLAMA_3_1_8B), "gptq-int4"), "L4", max_model_len=8192)
     assert answer.inputs.quantization == "gptq: INT4 group 128 (gptq)"
     assert any("hypothetical" in note for note in answer.notes)
+
+
+def test_a_file_that_an_engine_converts_to_is_no_checkpoint_here() -> None:
+    with pytest.raises(FlagError, match="converts"):
+        restored(checkpoint(LLAMA_3_1_8B), "q4_k_m")
 
 
 def test_an_unknown_format_is_refused_with_the_nearest() -> None:

@@ -124,7 +124,7 @@ def axis_options(*, tp: str | None, pp: str | None, ep: str, kv: str = "auto") -
             "weights",
             (
                 "Weight formats: stored (as the checkpoint has them), bf16, fp8, fp8-block, int8-w8a8, awq-int4, "
-                "gptq-int4, nvfp4, mxfp4, or all; what the checkpoint does not have is hypothetical."
+                "gptq-int4, nvfp4, mxfp4, files of llama.cpp (q8_0, q6_k, q5_k_m, q4_k_m, q4_0), or all; what the checkpoint does not have is hypothetical."
             ),
             "stored",
             "NAME,...|all",

@@ -54,7 +54,7 @@ def find_engine(text: str) -> tuple[Engine, str | None]:
     Raises FlagError for a name that has no folder here.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    module = _MODULES.get(_ALIASES.get(name.lower(), name.lower()))
+    module = _MODULES.get(engine_name(name))
     if module is None:
         raise FlagError(
             f"unknown engine {name!r}; known: {', '.join(engine_names())}", flag="engine", value=text
@@ -68,6 +68,12 @@ def find_lifecycle(engine: str) -> Lifecycle | None:
     """What is known about how an engine starts and sleeps; None where nothing is."""
     module = _LIFECYCLES.get(engine)
     return None if module is None else cast("Lifecycle", importlib.import_module(module))
+
+
+def engine_name(text: str) -> str:
+    """The name here of an engine as a person writes it, its version left out ("llama.cpp==b6000": "llamacpp")."""
+    name = text.partition("==")[0].strip().lower()
+    return _ALIASES.get(name, name)
 
 
 def engine_names() -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from vramledger.answer import Plan
 from vramledger.engines.lifecycle import SleepLevel
-from vramledger.ledger import SERVING, ZERO, ByteRange, Phase, RankLedger, total
-from vramledger.lifecycle.sleeping import asleep, host_bytes_asleep
+from vramledger.ledger import SERVING, ZERO, ByteRange, Phase, RankLedger
+from vramledger.lifecycle.sleeping import asleep, host_bytes_asleep, host_bytes_awake
 from vramledger.units import format_bytes
 
 
@@ -94,10 +94,14 @@ class _Moment(Struct, frozen=True, kw_only=True):
 
 def _recreate(old: Plan, new: Plan) -> list[_Moment]:
     return [
-        _Moment(name="old serves", held=_serving(old), others=ZERO, host=_host(old), serving=(old,)),
+        _Moment(
+            name="old serves", held=_serving(old), others=ZERO, host=host_bytes_awake(old), serving=(old,)
+        ),
         _Moment(name="old has ended", held=ZERO, others=ZERO, host=ZERO, serving=()),
         *_starting(new, beside=ZERO, host=ZERO, serving=()),
-        _Moment(name="new serves", held=_serving(new), others=ZERO, host=_host(new), serving=(new,)),
+        _Moment(
+            name="new serves", held=_serving(new), others=ZERO, host=host_bytes_awake(new), serving=(new,)
+        ),
     ]
 
 
@@ -105,16 +109,20 @@ def _side_by_side(old: Plan, new: Plan) -> list[_Moment]:
     rows = _pairs(old, new)
     held = [_Pair(beside=_rank_serving(before), rank=after) for before, after in rows]
     return [
-        _Moment(name="old serves", held=_serving(old), others=ZERO, host=_host(old), serving=(old,)),
-        *_start_on(new, held, host=_host(old), serving=(old,)),
+        _Moment(
+            name="old serves", held=_serving(old), others=ZERO, host=host_bytes_awake(old), serving=(old,)
+        ),
+        *_start_on(new, held, host=host_bytes_awake(old), serving=(old,)),
         _Moment(
             name="both serve",
             held=_most(pair.beside + _rank_serving(pair.rank) for pair in held),
             others=ZERO,
-            host=_host(old) + _host(new),
+            host=host_bytes_awake(old) + host_bytes_awake(new),
             serving=(old,),
         ),
-        _Moment(name="new serves", held=_serving(new), others=ZERO, host=_host(new), serving=(new,)),
+        _Moment(
+            name="new serves", held=_serving(new), others=ZERO, host=host_bytes_awake(new), serving=(new,)
+        ),
     ]
 
 
@@ -125,7 +133,7 @@ def _beside_sleeper(old: Plan, new: Plan, level: SleepLevel) -> list[_Moment]:
     ]
     host = host_bytes_asleep(old, level)
     return [
-        _Moment(name="old serves", held=_serving(old), others=ZERO, host=_host(old), serving=(old,)),
+        _Moment(name="old serves", held=_serving(old), others=ZERO, host=host_bytes_awake(old), serving=(old,)),
         _Moment(
             name=f"old sleeps (level {level.name})", held=_most(pair.beside for pair in held), others=ZERO, host=host,
             serving=(),
@@ -135,10 +143,10 @@ def _beside_sleeper(old: Plan, new: Plan, level: SleepLevel) -> list[_Moment]:
             name="new serves, old sleeps",
             held=_most(pair.beside + _rank_serving(pair.rank) for pair in held),
             others=ZERO,
-            host=host + _host(new),
+            host=host + host_bytes_awake(new),
             serving=(new,),
         ),
-        _Moment(name="old has ended", held=_serving(new), others=ZERO, host=_host(new), serving=(new,)),
+        _Moment(name="old has ended", held=_serving(new), others=ZERO, host=host_bytes_awake(new), serving=(new,)),
     ]  # fmt: skip
 
 
@@ -150,16 +158,16 @@ def _surge(old: Plan, new: Plan) -> list[_Moment]:
             name=moment.name, held=before.upper(moment.held), others=moment.others, host=moment.host,
             serving=moment.serving, starts=moment.starts, extra_devices=extra,
         )
-        for moment in _starting(new, beside=ZERO, host=_host(old), serving=(old,))
+        for moment in _starting(new, beside=ZERO, host=host_bytes_awake(old), serving=(old,))
     ]  # fmt: skip
     return [
-        _Moment(name="old serves", held=before, others=ZERO, host=_host(old), serving=(old,)),
+        _Moment(name="old serves", held=before, others=ZERO, host=host_bytes_awake(old), serving=(old,)),
         *started,
         _Moment(
-            name="both serve", held=before.upper(_serving(new)), others=ZERO, host=_host(old) + _host(new),
+            name="both serve", held=before.upper(_serving(new)), others=ZERO, host=host_bytes_awake(old) + host_bytes_awake(new),
             serving=(old,), extra_devices=extra,
         ),
-        _Moment(name="new serves", held=_serving(new), others=ZERO, host=_host(new), serving=(new,)),
+        _Moment(name="new serves", held=_serving(new), others=ZERO, host=host_bytes_awake(new), serving=(new,)),
     ]  # fmt: skip
 
 
@@ -199,7 +207,7 @@ def _starting(new: Plan, *, beside: ByteRange, host: ByteRange, serving: tuple[P
 def _start_on(new: Plan, held: list[_Pair], *, host: ByteRange, serving: tuple[Plan, ...]) -> list[_Moment]:
     """Load and warm-up of the new instance on devices that already hold something."""
     others = _most(pair.beside for pair in held if pair.rank is not None)
-    loading = host + _host(new) + _host_peak(new)
+    loading = host + host_bytes_awake(new) + _host_peak(new)
     return [
         _Moment(
             name="new loads", held=_most(pair.beside + _phase(pair.rank, Phase.LOAD) for pair in held), others=others,
@@ -207,7 +215,7 @@ def _start_on(new: Plan, held: list[_Pair], *, host: ByteRange, serving: tuple[P
         ),
         _Moment(
             name="new warms up", held=_most(pair.beside + _phase(pair.rank, Phase.WARMUP) for pair in held),
-            others=others, host=host + _host(new), serving=serving,
+            others=others, host=host + host_bytes_awake(new), serving=serving,
         ),
     ]  # fmt: skip
 
@@ -226,10 +234,6 @@ def _serving(plan: Plan) -> ByteRange:
 
 def _most(ranges: Iterable[ByteRange]) -> ByteRange:
     return reduce(ByteRange.upper, ranges, ZERO)
-
-
-def _host(plan: Plan) -> ByteRange:
-    return total(entry.bytes for entry in plan.host)
 
 
 def _host_peak(plan: Plan) -> ByteRange:

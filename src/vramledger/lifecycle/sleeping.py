@@ -49,4 +49,9 @@ def host_bytes_asleep(plan: Plan, level: SleepLevel) -> ByteRange:
     for rank in plan.ranks:
         one = asleep(rank, level).host_bytes
         copies = copies + total([one] * len(rank.ranks))
-    return copies + total(entry.bytes for entry in plan.host)
+    return copies + host_bytes_awake(plan)
+
+
+def host_bytes_awake(plan: Plan) -> ByteRange:
+    """What the host keeps for an instance after it has started; what only loading takes is not there any more."""
+    return total(entry.bytes for entry in plan.host if AWAKE in entry.phases)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from msgspec import Struct
 
 from vramledger.formats.dtypes import DType
@@ -50,7 +52,7 @@ class ParameterCounts(Struct, frozen=True, kw_only=True):
     by_group: tuple[tuple[str, int], ...]
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class Model(Struct, frozen=True, kw_only=True, dict=True):
     """What a model is. `tensors` covers everything a checkpoint of it holds, with a tied head listed once.
 
     `draft_layers` counts MTP layers stored in the checkpoint (their tensors have Component.DRAFT), `notes`
@@ -80,20 +82,24 @@ class Model(Struct, frozen=True, kw_only=True):
     def num_layers(self) -> int:
         return len(self.layers)
 
-    @property
-    def token_mixers(self) -> list[TokenMixer]:
+    @cached_property
+    def token_mixers(self) -> tuple[TokenMixer, ...]:
         """Those of every layer, in order; a parallel hybrid's layer has two."""
-        return [mixer for layer in self.layers for mixer in layer.token_mixers]
+        return tuple(mixer for layer in self.layers for mixer in layer.token_mixers)
+
+    @cached_property
+    def _mixer_types(self) -> frozenset[type[TokenMixer]]:
+        return frozenset(map(type, self.token_mixers))
 
     def has_mixer(self, kinds: type | tuple[type, ...]) -> bool:
         """Whether any layer mixes tokens by one of `kinds`."""
-        return any(isinstance(mixer, kinds) for mixer in self.token_mixers)
+        return any(issubclass(kind, kinds) for kind in self._mixer_types)
 
-    @property
+    @cached_property
     def is_moe(self) -> bool:
         return any(isinstance(layer.channel_mixer, MixtureOfExperts) for layer in self.layers)
 
-    @property
+    @cached_property
     def intermediate_size(self) -> int:
         """Widest dense MLP, 0 where every layer is a mixture of experts or has none."""
         widths = [m.channel_mixer.intermediate for m in self.layers if isinstance(m.channel_mixer, DenseMlp)]

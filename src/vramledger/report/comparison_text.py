@@ -81,6 +81,8 @@ def _table(comparison: Comparison, shown: Sequence[Column]) -> Iterator[Line]:
         )
     add("held", lambda _, column: gib(column.held.peak_bytes) if column.held else "", "head")
     add("unused", lambda _, column: gib(column.held.unused_bytes) if column.held else "")
+    if any(column.plan.host for column in shown if column.plan is not None):
+        add("host memory", lambda plan, _: gib(sum(entry.bytes.expected for entry in plan.host)))
     add("in phase", lambda _, column: column.held.phase.value if column.held else "")
     add(
         "pool tokens", lambda plan, _: f"{plan.kv_pool.tokens.expected:,}" if plan.kv_pool else "none", "head"

@@ -70,7 +70,8 @@ def ledger_lines(rank: RankLedger, budget_bytes: int, *, width: int, explain: bo
 def host_lines(entries: Sequence[Entry], *, width: int, explain: bool = False) -> Iterator[Line]:
     """What an instance keeps in host memory: its sum, and each entry."""
     held = total(entry.bytes for entry in entries)
-    yield line(f"host memory: {gib_range(held)} GiB over all processes of the instance", "head")
+    text = f"host memory: {gib_range(held)} GiB over all processes of the instance"
+    yield from wrapped(text, width, style="head")
     yield from _owners(entries, _columns(width, entries, [held]), width, explain=explain)
 
 

@@ -13,8 +13,8 @@ from vramledger.hardware.catalogue import Device, find_device
 from vramledger.ledger import SERVING, Owner, Phase, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import plan
-from vramledger.search.terms import Question, Unasked, engine_name, flags_of
-from vramledger.search.weights import FORMATS, restored
+from vramledger.search.terms import Question, Unasked, flags_of, terms_of
+from vramledger.search.weights import STORED, restored
 
 
 class Status(StrEnum):
@@ -84,7 +84,8 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     try:
         _check(question, subject)
         flags = flags_of(question)
-        checkpoint = subject.checkpoint(question.model, question.weights)
+        converts = terms_of(question.engine).file_type is not None
+        checkpoint = subject.checkpoint(question.model, STORED if converts else question.weights)
         own = subject.flags.get(question.engine, {})
         answer = plan(
             checkpoint,
@@ -108,8 +109,6 @@ def _check(question: Question, subject: Subject) -> None:
         raise Unasked("expert parallel over one rank is no expert parallel")
     if question.ep and not subject.checkpoints[question.model].model.is_moe:
         raise Unasked("the model has no experts to spread")
-    if engine_name(question.engine) not in FORMATS[question.weights].engines:
-        raise Unasked(f"{engine_name(question.engine)} loads no {question.weights} weights")
 
 
 def _status(answer: Plan) -> Status:
@@ -156,10 +155,9 @@ def _held(rank: RankLedger) -> Held:
     return Held(rank=rank, phase=best[1], by_owner=best[2], peak_bytes=best[0])
 
 
-def blamed(answer: Plan) -> Owner:
+def blamed(answer: Plan, worst: Held) -> Owner:
     """The owner that a failing plan fails by: the largest of what is held beside the KV cache where that alone passes the
-    budget, else the KV cache, which gets less than the requests need."""
-    worst = held(answer)
+    budget, else the KV cache, which gets less than the requests need. `worst` is what `held` tells of the plan."""
     beside = {owner: size for owner, size in worst.by_owner.items() if owner is not Owner.KV_CACHE}
     charged = sum(
         entry.bytes.expected

@@ -58,7 +58,10 @@ def _connect(ray: Any, address: str, jobs: int | None) -> bool:
         ray.init(**options)
     except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as problem:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise InputError(f"--ray {address}: no cluster there: {reason}", address=address) from None
+        raise InputError(
+            f"--ray {address}: no cluster there: {reason}; one that asks for a token needs RAY_AUTH_MODE=token here",
+            address=address,
+        ) from None
     return True
 
 

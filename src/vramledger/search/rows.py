@@ -123,7 +123,7 @@ def row_of(
         quantization=plan.inputs.quantization,
         engine_version=plan.inputs.engine_version,
         context_tokens=plan.kv_pool.context_len if plan.kv_pool is not None else question.context_tokens,
-        owner=blamed(plan) if outcome.status is Status.FAILS else None,
+        owner=blamed(plan, most) if outcome.status is Status.FAILS else None,
         device_total_bytes=plan.inputs.device_total_bytes,
         budget_bytes=plan.budget_bytes,
         **_pool(plan),  # type: ignore[arg-type]

@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from vramledger.engines import find_engine
+from vramledger.engines import engine_name, engine_names, find_engine
 from vramledger.engines.option import closest, unknown_flag
 from vramledger.errors import FlagError
+from vramledger.search.weights import choice_of
 
 KV_LOSS: Mapping[str, int] = MappingProxyType(
     {"auto": 0, "bf16": 0, "fp16": 0, "fp8": 1, "fp8_e5m2": 1, "int8": 1, "nvfp4": 2, "int4": 2}
@@ -48,25 +49,27 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     `sequences` limits the requests that run at once: it is given where more than `sequences_free` are asked for, which
     every version allows by itself. `ep_counts` is set where expert parallel is a number of ranks, not a switch,
-    `context_of_all` where the context flag is the sum over requests. `pp_split` is a flag that takes one share a
-    device instead of a number of stages. `kv` are the flags of the cache's type, `kv_names` the engine's word for
-    each common name. `keeps_weights` is False for an engine that may leave weights in host memory unasked.
+    `context_of_all` where the context flag is the sum over requests. `pp` may be a number of devices that share layers by
+    depth. `kv` are the flags of the cache's type, `kv_names` the engine's word for each common name. `file_type`
+    is a flag that stores the weights in another format. `keeps_weights` is False for an engine that may leave
+    weights in host memory unasked.
     """
 
-    tp: str | None
-    pp: str | None
-    ep: str | None
+    tp: str | None = None
+    pp: str | None = None
+    ep: str | None = None
     ep_counts: bool = False
-    context: str | None
+    context: str
     context_of_all: bool = False
-    sequences: str | None
+    sequences: str | None = None
     sequences_free: int = 0
-    pp_split: bool = False
-    kv: tuple[str, ...]
-    kv_names: Mapping[str, str]
+    kv: tuple[str, ...] = ()
+    kv_names: Mapping[str, str] = {}
+    file_type: str | None = None
     keeps_weights: bool = True
 
 
+# Sources: the engines' own option tables in `engines/*/options.py`.
 _TERMS: dict[str, Terms] = {
     "vllm": Terms(
         tp="tensor_parallel_size",
@@ -86,6 +89,48 @@ _TERMS: dict[str, Terms] = {
             "int4": "int4_per_token_head",
         },
     ),
+    "sglang": Terms(
+        tp="tp_size",
+        pp="pp_size",
+        ep="ep_size",
+        ep_counts=True,
+        context="context_length",
+        kv=("kv_cache_dtype",),
+        kv_names={
+            "bf16": "bf16",
+            "fp8": "fp8_e4m3",
+            "fp8_e5m2": "fp8_e5m2",
+            "int8": "int8",
+            "nvfp4": "nvfp4",
+        },
+    ),
+    "llamacpp": Terms(
+        pp="gpus",
+        context="ctx_size",
+        context_of_all=True,
+        sequences="parallel",
+        kv=("cache_type_k", "cache_type_v"),
+        kv_names={"bf16": "bf16", "fp16": "f16", "int8": "q8_0", "int4": "q4_0"},
+        file_type="ftype",
+        keeps_weights=False,
+    ),
+    "tensorrt-llm": Terms(
+        tp="tp_size",
+        pp="pp_size",
+        ep="ep_size",
+        ep_counts=True,
+        context="max_seq_len",
+        sequences="max_batch_size",
+        sequences_free=256,
+        kv=("kv_cache_dtype",),
+        kv_names={"bf16": "bfloat16", "fp16": "float16", "fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4"},
+    ),
+    "transformers": Terms(
+        tp="tp_size",
+        context="max_length",
+        sequences="max_requests_per_batch",
+        sequences_free=1024,
+    ),
 }
 
 
@@ -93,24 +138,18 @@ class Unasked(Exception):
     """A question that an engine has no words for; the message says which."""
 
 
-@lru_cache(maxsize=256)
-def engine_name(text: str) -> str:
-    """The engine of "vllm==0.11.0" under its name here. Raises FlagError for one that is not known."""
-    find_engine(text)
-    return text.partition("==")[0].strip().lower()
-
-
 def asked_engines() -> tuple[str, ...]:
     """Engines that can be asked the common questions."""
-    return tuple(_TERMS)
+    return tuple(name for name in engine_names() if name in _TERMS)
 
 
 @lru_cache(maxsize=256)
 def terms_of(engine: str) -> Terms:
     """How an engine spells the common questions. Raises FlagError for an engine without rules here."""
+    find_engine(engine)
     found = _TERMS.get(engine_name(engine))
     if found is None:
-        known = ", ".join(_TERMS)
+        known = ", ".join(asked_engines())
         raise FlagError(
             f"engine {engine!r} cannot be asked the common questions yet; those that can: {known}",
             flag="engine",
@@ -129,15 +168,13 @@ def flags_of(question: Question) -> dict[str, object]:
     if question.tp > 1:
         flags[_word(terms.tp, name, "cuts no layer over devices (tp)")] = question.tp
     if question.pp > 1:
-        word = _word(terms.pp, name, "has no pipeline stages (pp)")
-        flags[word] = ",".join(["1"] * question.pp) if terms.pp_split else question.pp
+        flags[_word(terms.pp, name, "has no pipeline stages (pp)")] = question.pp
     if question.ep:
         word = _word(terms.ep, name, "has no expert parallel (ep)")
         flags[word] = question.tp if terms.ep_counts else True
     if question.context_tokens is not None:
-        word = _word(terms.context, name, "has no limit on a request's context")
         times = question.concurrency if terms.context_of_all else 1
-        flags[word] = question.context_tokens * times
+        flags[terms.context] = question.context_tokens * times
     if terms.sequences is not None and question.concurrency > terms.sequences_free:
         flags[terms.sequences] = question.concurrency
     if question.kv != "auto":
@@ -145,6 +182,11 @@ def flags_of(question: Question) -> dict[str, object]:
         if kind is None:
             raise Unasked(f"{name} has no {question.kv} KV cache")
         flags |= dict.fromkeys(terms.kv, kind)
+    choice = choice_of(question.weights)
+    if name not in choice.engines:
+        raise Unasked(f"{name} loads no {question.weights} weights")
+    if terms.file_type is not None and choice.file_type:
+        flags[terms.file_type] = choice.file_type
     return flags
 
 
@@ -167,7 +209,11 @@ def read_engine_flags(texts: Iterable[str], engines: Iterable[str]) -> dict[str,
         engine, colon, assignment = text.partition(":")
         flag, equals, value = assignment.partition("=")
         name = flag.strip().lstrip("-").replace("-", "_")
-        meant = [item for item in asked if engine.strip() in (item, item.partition("==")[0].strip())]
+        meant = [
+            item
+            for item in asked
+            if engine.strip() == item or ("==" not in engine and engine_name(engine) == engine_name(item))
+        ]
         if not colon or not name:
             raise FlagError(
                 f"--flags {text!r} is not ENGINE:FLAG=VALUE, as in vllm:gpu_memory_utilization=0.95",

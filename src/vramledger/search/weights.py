@@ -31,8 +31,8 @@ class WeightChoice(Struct, frozen=True, kw_only=True):
     """One way to store the weights.
 
     `section` makes the `quantization_config` from the modules to leave alone, None where there is none. `loss` is the
-    class of precision: 0 as published or 16 bits, 1 for 8 bits, 2 for 4, 3 for fewer. `engines` are those that load
-    it.
+    class of precision: 0 as published or 16 bits, 1 for 8 bits, 2 for 4. `engines` are those that load it.
+    `file_type` names the format for an engine that converts the model to files of its own.
     """
 
     name: str
@@ -40,9 +40,11 @@ class WeightChoice(Struct, frozen=True, kw_only=True):
     loss: int
     engines: frozenset[str]
     section: Callable[[list[str]], dict[str, Any]] | None = None
+    file_type: str = ""
 
 
 _SERVERS = frozenset({"vllm", "sglang", "tensorrt-llm", "transformers"})
+_LLAMACPP = frozenset({"llamacpp"})
 _COMPRESSED = frozenset({"vllm", "sglang", "transformers"})
 _LINEAR = ["Linear"]
 
@@ -95,9 +97,11 @@ FORMATS: Mapping[str, WeightChoice] = {
             name=STORED,
             help="as the checkpoint has them",
             loss=0,
-            engines=_SERVERS | {"llamacpp"},
+            engines=_SERVERS | _LLAMACPP,
         ),
-        WeightChoice(name="bf16", help="unquantised, 16 bits", loss=0, engines=_SERVERS | {"llamacpp"}),
+        WeightChoice(
+            name="bf16", help="unquantised, 16 bits", loss=0, engines=_SERVERS | _LLAMACPP, file_type="BF16"
+        ),
         WeightChoice(
             name="fp8",
             help="FP8 with a scale for each row (llm-compressor's FP8_DYNAMIC)",
@@ -157,6 +161,16 @@ FORMATS: Mapping[str, WeightChoice] = {
                 None,
             ),
         ),
+        *(
+            WeightChoice(
+                name=file_type.lower(),
+                help=f"GGUF file of type {file_type}, by llama-quantize's own choice for each tensor",
+                loss=loss,
+                engines=_LLAMACPP,
+                file_type=file_type,
+            )
+            for file_type, loss in (("Q8_0", 1), ("Q6_K", 1), ("Q5_K_M", 2), ("Q4_K_M", 2), ("Q4_0", 2))
+        ),
     )
 }
 
@@ -191,6 +205,8 @@ def restored(checkpoint: Checkpoint, name: str) -> Checkpoint:
     choice = choice_of(name)
     if name == STORED or (name == "bf16" and is_plain(checkpoint)):
         return checkpoint
+    if choice.section is None and name != "bf16":
+        raise FlagError(f"weights {name} are a file that its engine converts to", flag="weights", value=name)
     model = _without_formats(checkpoint.model)
     scheme = None
     if choice.section is not None:

@@ -13,15 +13,29 @@ from msgspec import Struct
 
 from vramledger.engines.layer_widths import channel_width, mixer_width
 from vramledger.engines.partition import VOCAB_PADDING
+from vramledger.engines.vllm.sampler import GREEDY, SamplerPath, gathered_bytes
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
+from vramledger.ledger import ByteRange
 from vramledger.models.mixers import CrossAttention
 from vramledger.models.model import Model, Tower
 from vramledger.units import ceil_div, round_up
 
+LOW_PERCENT, HIGH_PERCENT = 92, 115
+"""How far the derived model may be off: logs that print the peak are within 0.96 to 1.09 of it, encoders apart."""
+
+
+def spread(size_bytes: int) -> ByteRange:
+    """A derived figure with the model's own uncertainty."""
+    return ByteRange(size_bytes * LOW_PERCENT // 100, size_bytes, size_bytes * HIGH_PERCENT // 100)
+
 
 class ActivationPeak(Struct, frozen=True, kw_only=True):
-    """Bytes at the moments that compete; `encoder_cache_bytes` stays alive through all but the encoder's own."""
+    """Bytes at the moments that compete; `encoder_cache_bytes` stays alive through all but the encoder's own.
+
+    `transient` are the workspaces within the forward's bytes, `scratch_bytes` what is not logits of the sampler's, which
+    takes the path `sampler`.
+    """
 
     forward_bytes: int
     sampler_bytes: int
@@ -31,6 +45,9 @@ class ActivationPeak(Struct, frozen=True, kw_only=True):
     encoder_cache_bytes: int
     forward_formula: str
     sampler_formula: str
+    transient: tuple[tuple[str, int], ...] = ()
+    scratch_bytes: int = 0
+    sampler: SamplerPath = GREEDY
 
     @property
     def moments(self) -> dict[str, int]:
@@ -69,11 +86,12 @@ def activation_peak(
     settings: Settings,
     kind: RankKind,
     *,
+    path: SamplerPath = GREEDY,
     transient: Sequence[tuple[str, int]] = (),
     draft_bytes: int = 0,
 ) -> ActivationPeak:
-    """The peak of one kind of rank. `transient` are named workspaces that live through the forward (see
-    `workspace`), `draft_bytes` a draft model's forward."""
+    """The peak of one kind of rank. `path` is how the dummy run samples, `transient` are named workspaces that live
+    through the forward (see `workspace`), `draft_bytes` a draft model's forward."""
     tokens, width = settings.max_tokens, model.hidden_size
     element = settings.dtype.bits // 8
     hidden = tokens * width * element
@@ -83,16 +101,15 @@ def activation_peak(
     if model.towers and not settings.flags.language_model_only:
         forward += hidden
         formula += f" + inputs as embeddings {hidden}"
-    if kind.stage > 0:
-        forward += 2 * hidden
-        formula += f" + received hidden and residual {2 * hidden}"
     if settings.plan.tp > 1:
         forward += hidden
         formula += f" + all-reduce out of place {hidden}"
     for name, size in transient:
         forward += size
         formula += f" + {name} {size}" if size else ""
-    sampler, sampler_formula = sampler_peak(model, settings) if kind.is_last else (0, "not on this stage")
+    sampler, scratch, sampler_formula = 0, 0, "not on this stage"
+    if kind.is_last:
+        sampler, scratch, sampler_formula = sampler_peak(model, settings, path)
     encoder, cache = (0, 0)
     if kind.is_first and not settings.flags.language_model_only:
         encoder, cache = encoder_peak(model, settings)
@@ -105,6 +122,9 @@ def activation_peak(
         encoder_cache_bytes=cache,
         forward_formula=formula,
         sampler_formula=sampler_formula,
+        transient=tuple(part for part in transient if part[1]),
+        scratch_bytes=scratch,
+        sampler=path,
     )
 
 
@@ -128,29 +148,25 @@ def _widest_layer(model: Model, settings: Settings, kind: RankKind) -> int:
     return widest
 
 
-def sampler_bytes_per_logit(settings: Settings) -> int:
-    """Bytes alive for each of R x V logits at the sampler's peak, by version and runner.
-
-    38 = logits 2, fp32 copy 4, sorted 4 + 8 indices, sort scratch 20 (top-k and top-p forced on in the dummy
-    run, V0 and V1 up to 0.16); 14 = 2 + 4 + softmax 4 + noise 4 (Triton or FlashInfer sampler); 2 for the
-    greedy dummy of the V2 runner in 0.22 to 0.32. One gathered copy more under TP.
-    """
-    version = settings.version
-    if settings.v2_runner:
-        size = 14 if version.since(33) else 2
-    else:
-        size = 14 if settings.v1 and version.since(17) else 38
-    return size + (2 if settings.plan.tp > 1 else 0)
-
-
-def sampler_peak(model: Model, settings: Settings) -> tuple[int, str]:
-    """Bytes of the sampler's dummy run and their formula; none for pooling models."""
+def sampler_peak(model: Model, settings: Settings, path: SamplerPath) -> tuple[int, int, str]:
+    """Bytes of the sampler's dummy run, how many of them are no logits, and the formula. A pooling model's run pools
+    every token in fp32 and normalises it into a copy (layers/pooler)."""
     if model.is_pooling:
-        return 0, "no sampler: pooling model"
+        size = 2 * 4 * settings.max_tokens * model.hidden_size
+        return (
+            size,
+            0,
+            f"2 x 4 B x T {settings.max_tokens} x hidden {model.hidden_size}: tokens pooled, normalised",
+        )
     rows = sampled_rows(model, settings)
-    vocab = round_up(model.vocab_size, VOCAB_PADDING) if settings.plan.tp > 1 else model.vocab_size
-    size = sampler_bytes_per_logit(settings)
-    return size * rows * vocab, f"{size} B x R {rows} x V {vocab}"
+    vocab = logit_columns(model, settings)
+    size = path.bytes_per_logit + gathered_bytes(settings)
+    return size * rows * vocab, path.scratch * rows * vocab, f"{size} B x R {rows} x V {vocab}"
+
+
+def logit_columns(model: Model, settings: Settings) -> int:
+    """Columns of a row of logits: the vocabulary, padded where ranks gather their shares."""
+    return round_up(model.vocab_size, VOCAB_PADDING) if settings.plan.tp > 1 else model.vocab_size
 
 
 def sampled_rows(model: Model, settings: Settings) -> int:

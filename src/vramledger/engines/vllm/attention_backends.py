@@ -40,7 +40,7 @@ def runs_mla(model: Model, settings: Settings) -> bool:
 
 def latent_mixers(model: Model, settings: Settings) -> list[LatentAttention]:
     """The layers' latent attention, where this version caches it as such."""
-    if not runs_mla(model, settings):
+    if not model.has_mixer(LatentAttention) or not runs_mla(model, settings):
         return []
     return [mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention)]
 

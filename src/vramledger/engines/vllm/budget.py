@@ -11,11 +11,15 @@ from msgspec import Struct
 
 from vramledger.engines.allocator import Slack
 from vramledger.engines.device_tensors import NO_SLACK
-from vramledger.engines.vllm.activation import ActivationPeak, activation_peak
+from vramledger.engines.vllm.activation import ActivationPeak, activation_peak, spread
+from vramledger.engines.vllm.attention_buffers import AttentionWorkspace, chosen_backend, split_accumulators
 from vramledger.engines.vllm.buffers import runner_buffers
+from vramledger.engines.vllm.extras import Extra, charged_bytes, loaded_bytes
 from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes, lora_transients
+from vramledger.engines.vllm.parallel import parallel_extras
+from vramledger.engines.vllm.request_state import state_entries
 from vramledger.engines.vllm.runtime import (
     Observed,
     cached_by_profile,
@@ -25,13 +29,15 @@ from vramledger.engines.vllm.runtime import (
     counts_context_in_budget,
     loaded_kernels,
 )
+from vramledger.engines.vllm.sampler import profiled_path, sampler_entries
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.sparse_buffer import sparse_buffer
 from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
+from vramledger.engines.vllm.spikes import spike_entries
+from vramledger.engines.vllm.unpacking import UNPACKED_FROM_TOKENS
 from vramledger.engines.vllm.weights import RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
-    AttentionWorkspace,
     MoeWorkspace,
     attention_workspace,
     matmul_workspace_bytes,
@@ -40,18 +46,14 @@ from vramledger.engines.vllm.workspace import (
 )
 from vramledger.formats.kv import KvFormat
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ZERO, ByteRange
+from vramledger.ledger import ZERO, ByteRange, Entry, total
 from vramledger.models.checkpoint import Checkpoint
-
-# How far the derived activation model may be off: logs that print the peak are within 0.96 to 1.09 of it,
-# encoders apart.
-ACTIVATION_LOW_PERCENT = 92
-ACTIVATION_HIGH_PERCENT = 115
 
 
 class RankTerms(Struct, frozen=True, kw_only=True):
     """Every term of one kind of rank, before they become ledger entries. `bytes_per_block` is one pool block
-    on this rank."""
+    on this rank; `others` are entries already, and those within the budget are taken from it; `split_bytes` of the
+    graphs are attention's partial outputs."""
 
     kind: RankKind
     bytes_per_block: int
@@ -62,7 +64,11 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     activation_range: ByteRange
     moe: MoeWorkspace | None
     matmul_bytes: int
+    attention_backend: str
     attention_workspace: AttentionWorkspace
+    split_bytes: int
+    split_formula: str
+    others: tuple[Entry, ...]
     buffer_bytes: int
     buffer_formula: str
     context: Observed
@@ -75,13 +81,15 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     graph_plan: GraphPlan
     graphs_charged: bool
     buffers_charged: bool
+    extras: tuple[Extra, ...]
     available: ByteRange
 
     @property
     def loading_bytes(self) -> int:
         """ "Model loading took": the target, its adapters' slots and the draft."""
         draft = self.draft.total_bytes if self.draft else 0
-        return self.weights.total_bytes + draft + (self.lora.total if self.lora else 0)
+        held = self.weights.total_bytes + draft + (self.lora.total if self.lora else 0)
+        return held + loaded_bytes(self.extras)
 
     @property
     def slack(self) -> Slack:
@@ -118,15 +126,23 @@ def rank_terms(
     moe_bytes = moe.buffer_bytes if moe else 0
     persistent_moe = moe_bytes if moe is not None and moe.persistent else 0
     sparse = sparse_buffer(model, settings, cache)
-    attention = attention_workspace(model, settings, device, sparse=sparse, experts_bytes=persistent_moe)
+    backend = chosen_backend(model, settings, device)
+    attention = attention_workspace(
+        model, settings, device, backend, sparse=sparse, experts_bytes=persistent_moe
+    )
+    split_bytes, split_formula = split_accumulators(model, settings, device, backend, graphs_plan)
+    spared = checkpoint.quantization.startswith("awq") and settings.max_tokens < UNPACKED_FROM_TOKENS
     activation = activation_peak(
         model,
         settings,
         kind,
+        path=profiled_path(settings, device),
         transient=(
-            ("unpacked matrix", weights.dequantised_bytes),
+            ("unpacked matrix", 0 if spared else weights.dequantised_bytes),
+            ("Marlin's partial sums", weights.partial_sums_bytes),
             ("expert routing", moe.routing_bytes if moe else 0),
             ("experts' kernels", moe_bytes - persistent_moe),
+            ("tokens of other ranks", moe.gathered_bytes if moe else 0),
             (
                 "MLA up-projection" if mla >= sparse.logits_bytes else "index logits",
                 max(mla, sparse.logits_bytes),
@@ -136,11 +152,10 @@ def rank_terms(
         draft_bytes=draft_forward_bytes(model, settings, kind),
     )
     expected = activation.peak_bytes
-    spread = ByteRange(
-        expected * ACTIVATION_LOW_PERCENT // 100, expected, expected * ACTIVATION_HIGH_PERCENT // 100
-    )
+    peak = spread(expected)
     loaded = weights.total_bytes + (draft.total_bytes if draft else 0) + (lora.total if lora else 0)
-    lasting = ByteRange.exact(loaded + persistent_moe + matmul)
+    extras = parallel_extras(model, settings, kind, device, weights=weights, activation=activation)
+    lasting = ByteRange.exact(loaded + persistent_moe + matmul) + charged_bytes(extras)
     buffers_charged = settings.version.since(27)
     idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
     idle = ByteRange(0, idle_bytes, idle_bytes)
@@ -151,8 +166,14 @@ def rank_terms(
         lasting = lasting + idle
     if buffers_charged:
         lasting = lasting + ByteRange.exact(buffers)
+    others = (
+        *state_entries(model, settings, kind, inside=buffers_charged),
+        *sampler_entries(model, settings, kind, device),
+        *spike_entries(model, settings, kind, device, activation),
+    )
+    lasting = lasting + total(item.bytes for item in others if item.inside_budget)
     cached = cached_by_profile(settings, expected)
-    taken = lasting + spread + kernels.bytes + (graphs if charged else ZERO)
+    taken = lasting + peak + kernels.bytes + (graphs if charged else ZERO)
     if cached is not None:
         taken = taken + cached.bytes
     outside_context, outside_collectives = context(device), collectives(settings, device)
@@ -168,10 +189,14 @@ def rank_terms(
         draft=draft,
         lora=lora,
         activation=activation,
-        activation_range=spread,
+        activation_range=peak,
         moe=moe,
         matmul_bytes=matmul,
+        attention_backend=backend,
         attention_workspace=attention,
+        split_bytes=min(split_bytes, graphs.low),
+        split_formula=split_formula,
+        others=others,
         buffer_bytes=buffers,
         buffer_formula=formula,
         context=outside_context,
@@ -184,6 +209,7 @@ def rank_terms(
         graph_plan=graphs_plan,
         graphs_charged=charged,
         buffers_charged=buffers_charged,
+        extras=extras,
         available=ByteRange(low, middle, high) - taken,
     )
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
-from vramledger.engines.vllm.budget import (
-    ACTIVATION_HIGH_PERCENT,
-    ACTIVATION_LOW_PERCENT,
-    RankTerms,
-    requested_bytes,
-)
-from vramledger.engines.vllm.buffers import block_table_bytes
+from vramledger.engines.checkpoint_reading import Reading
+from vramledger.engines.recent import Recent
+from vramledger.engines.vllm.activation_entries import activation_entries
+from vramledger.engines.vllm.attention_buffers import buffer_entries
+from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.entry import entry as _entry
+from vramledger.engines.vllm.extras import extra_entries
 from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
+from vramledger.engines.vllm.held_contexts import held_entry
 from vramledger.engines.vllm.kv_groups import Layout
+from vramledger.engines.vllm.load_peak import load_entry
+from vramledger.engines.vllm.request_state import block_table_bytes
 from vramledger.engines.vllm.runtime import counts_context_in_budget
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
 from vramledger.engines.vllm.weights import RankWeights
-from vramledger.evidence import Evidence, assumed, calculated, reported
+from vramledger.evidence import assumed, calculated, reported
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import (
     AFTER_LOAD,
@@ -30,8 +34,6 @@ from vramledger.ledger import (
 )
 from vramledger.models.checkpoint import Checkpoint
 
-PREFILL = frozenset({Phase.WARMUP, Phase.PREFILL, Phase.RECOVERY})
-DECODE = frozenset({Phase.DECODE})
 POOL = AFTER_LOAD
 RULES = "vllm"
 
@@ -43,10 +45,18 @@ def rank_entries(
     terms: RankTerms,
     layout: Layout,
     pool: ByteRange,
+    read: Reading,
 ) -> tuple[Entry, ...]:
-    """Every entry of one kind of rank; `pool` is what its KV tensors take."""
+    """Every entry of one kind of rank; `pool` is what its KV tensors take, `read` what reading the files does."""
     out = _weight_entries(settings, terms)
     out += _adapter_entries(settings, terms)
+    blocks = pool.expected // terms.bytes_per_block if terms.bytes_per_block else 0
+    held = held_entry(layout, settings, terms.bytes_per_block, pool)
+    if held is not None:
+        out.append(held)
+        pool = ByteRange(
+            pool.low - held.bytes.low, pool.expected - held.bytes.expected, pool.high - held.bytes.high
+        )
     out.append(
         _entry(
             Owner.KV_CACHE, "KV pool", POOL, pool,
@@ -58,8 +68,17 @@ def rank_entries(
             is_remainder=settings.flags.kv_cache_memory_bytes is None,
         )
     )  # fmt: skip
-    out += _activation_entries(settings, terms)
+    out += activation_entries(settings, terms.activation)
     out += _workspace_entries(settings, terms)
+    out += extra_entries(terms.extras)
+    out += terms.others
+    if read.device.high:
+        out.append(load_entry(settings, read))
+    out += buffer_entries(
+        checkpoint.model, settings, device, terms.attention_backend,
+        [group.spec.block_size for group in layout.groups],
+        num_blocks=blocks,
+    )  # fmt: skip
     out += _outside_entries(settings, device, terms, layout)
     return tuple(entry for entry in out if entry.bytes.high)
 
@@ -73,48 +92,14 @@ def _pages(layout: Layout, terms: RankTerms) -> str:
     return " + ".join(f"{count} layers x {page} B" for page, count in counts.items())
 
 
-def _entry(
-    owner: Owner,
-    name: str,
-    phases: frozenset[Phase],
-    size: ByteRange | int,
-    evidence: Evidence,
-    *,
-    lifetime: Lifetime = Lifetime.WORKER,
-    inside: bool = True,
-    is_remainder: bool = False,
-) -> Entry:
-    return Entry(
-        owner=owner,
-        name=name,
-        lifetime=lifetime,
-        phases=phases,
-        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
-        evidence=evidence,
-        inside_budget=inside,
-        is_remainder=is_remainder,
-    )
+_recent: Recent[tuple[Entry, ...]] = Recent(512)
 
 
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
     repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
-    out = []
-    for name, group in weights.groups.items():
-        out.append(_entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, group.formula)))
-    out.append(
-        _entry(
-            Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,
-            calculated(f"{RULES} layers/attention/mla_attention.py", "W_UK, W_UV kept beside a quantised kv_b"),
-        )
-    )  # fmt: skip
-    out.append(
-        _entry(
-            Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
-            calculated(f"{RULES} layers/rotary_embedding", weights.rope_formula),
-        )
-    )  # fmt: skip
+    out = list(_recent.get(weights, source, lambda: tuple(_held_entries(weights, source))))
     if terms.draft is not None:
         out.append(_draft_entry(settings, terms.draft))
     out.append(
@@ -138,6 +123,19 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
         )
     )  # fmt: skip
     return out
+
+
+def _held_entries(weights: RankWeights, source: str) -> Iterator[Entry]:
+    for name, group in weights.groups.items():
+        yield _entry(Owner.WEIGHTS, name, ALL_PHASES, group.total, calculated(source, group.formula))
+    yield _entry(
+        Owner.WEIGHTS, "absorbed MLA copies", ALL_PHASES, weights.absorbed_bytes,
+        calculated(f"{RULES} layers/attention/mla_attention.py", "W_UK, W_UV kept beside a quantised kv_b"),
+    )  # fmt: skip
+    yield _entry(
+        Owner.WEIGHTS, "rope tables", ALL_PHASES, weights.rope_bytes,
+        calculated(f"{RULES} layers/rotary_embedding", weights.rope_formula),
+    )  # fmt: skip
 
 
 def _draft_entry(settings: Settings, draft: RankWeights) -> Entry:
@@ -174,26 +172,6 @@ def _adapter_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _activation_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
-    activation = terms.activation
-    decode_forward = activation.forward_bytes * settings.max_rows // max(settings.max_tokens, 1)
-    decode = max(decode_forward, activation.sampler_bytes)
-    spread = ByteRange(
-        decode * ACTIVATION_LOW_PERCENT // 100, decode, decode * ACTIVATION_HIGH_PERCENT // 100
-    )
-    source = f"{RULES} profile_run; a model of its peak, within 0.92 to 1.15 of the logs that print it"
-    return [
-        _entry(
-            Owner.ACTIVATION, f"activation peak ({activation.binding})", PREFILL, terms.activation_range,
-            calculated(source, activation.formula), lifetime=Lifetime.ITERATION,
-        ),
-        _entry(
-            Owner.ACTIVATION, "activation of a decode step", DECODE, spread,
-            calculated(source, f"max(forward of {settings.max_rows} rows, sampler)"), lifetime=Lifetime.ITERATION,
-        ),
-    ]  # fmt: skip
-
-
 def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     out = []
     if terms.moe is not None and terms.moe.persistent:
@@ -206,7 +184,7 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     attention = terms.attention_workspace
     out.append(
         _entry(
-            Owner.WORKSPACE, "attention backend", AFTER_LOAD, attention.bytes,
+            Owner.WORKSPACE, f"attention backend ({terms.attention_backend})", AFTER_LOAD, attention.bytes,
             calculated(attention.source, attention.formula), inside=attention.charged,
         )
     )  # fmt: skip
@@ -224,10 +202,19 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     out.append(
         _entry(
-            Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD, terms.graphs,
+            Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD, terms.graphs - ByteRange.exact(terms.split_bytes),
             reported(GRAPH_OBSERVATIONS, terms.graph_plan.text), inside=terms.graphs_charged,
         )
     )  # fmt: skip
+    if terms.split_bytes:
+        out.append(
+            _entry(
+                Owner.GRAPH_POOL, f"split-KV outputs in graphs ({terms.attention_backend})", AFTER_LOAD,
+                terms.split_bytes,
+                calculated("flash-attention hopper/flash_api.cpp, FlashMLA csrc/flash_api.cpp", terms.split_formula),
+                inside=terms.graphs_charged,
+            )
+        )  # fmt: skip
     return out
 
 

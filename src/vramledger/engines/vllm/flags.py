@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.adapters.adapter import Adapter
 from vramledger.models.checkpoint import Checkpoint
@@ -24,7 +25,7 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
             size = getattr(self, name)
             if not 1 <= size <= 4096:
                 raise FlagError(f"--{name} is {size}, outside 1 to 4096", flag=name, value=size)
-        if self.tp % self.dcp:
+        if self.tp % self.dcp and (self.pcp == 1 or self.dcp not in (self.pcp, self.tp * self.pcp)):
             raise FlagError(
                 f"--decode-context-parallel-size {self.dcp} does not divide --tp {self.tp}",
                 flag="decode_context_parallel_size",
@@ -77,9 +78,22 @@ class Speculation(Struct, frozen=True, kw_only=True):
         return f"{self.method}{model}, {self.num_speculative_tokens} tokens"
 
 
+class LoadBalancing(Struct, frozen=True, kw_only=True):
+    """What `--eplb-config` says beside the redundant experts; None is the version's own choice."""
+
+    window_size: int | None = None
+    communicator: str | None = None
+    use_async: bool | None = None
+
+    def __str__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
+
+
 class VllmFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `adapter` are adapters read from their files, hot ones first; `offline` is the `LLM` class instead of `vllm serve`;
-    `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1)."""
+    `use_v1` overrides which engine generation a version that has both would pick (VLLM_USE_V1),
+    `use_flashinfer_sampler` is VLLM_USE_FLASHINFER_SAMPLER; `requests` are no flags but what is asked of the engine."""
 
     max_model_len: int | None = None
     allow_long_max_model_len: bool = False
@@ -109,7 +123,11 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     lora_target_modules: tuple[str, ...] | None = None
     specialize_active_lora: bool = False
     speculative: Speculation | None = None
+    all2all_backend: str | None = None
+    enable_eplb: bool = False
     num_redundant_experts: int = 0
+    eplb_window_size: int | None = None
+    eplb_config: LoadBalancing | None = None
     mamba_cache_mode: str | None = None
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
@@ -118,6 +136,14 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     pp_layer_partition: tuple[int, ...] | None = None
     attention_backend: str | None = None
     moe_backend: str | None = None
+    use_flashinfer_sampler: bool | None = None
+    max_logprobs: int | None = None
+    logprobs_mode: str = "raw_logprobs"
+    enable_prompt_embeds: bool = False
+    load_format: str = "auto"
+    safetensors_load_strategy: str | None = None
+    model_loader_extra_config: tuple[tuple[str, object], ...] = ()
+    requests: Requests = NO_REQUESTS
     offline: bool = False
     use_v1: bool | None = None
 
@@ -160,6 +186,7 @@ _POSITIVE = (
     "num_gpu_blocks_override",
     "block_size",
     "max_loras",
+    "eplb_window_size",
     "max_cpu_loras",
 )
 _NOT_NEGATIVE = ("num_redundant_experts", "max_cudagraph_capture_size", "lora_extra_vocab_size")

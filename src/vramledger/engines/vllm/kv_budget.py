@@ -32,15 +32,16 @@ def request_blocks(spec: KvSpec, context_len: int, settings: Settings) -> int:
     """Blocks of one group that a request of `context_len` tokens may hold at most (0 tokens: 0 blocks)."""
     if context_len <= 0:
         return 0
-    in_flight = settings.in_flight_steps * settings.max_tokens
-    extra = 0
-    if settings.version.since(31) and settings.num_speculative_tokens > 1:
-        extra = settings.num_speculative_tokens - 1
     match spec.kind:
         case KvKind.WINDOW | KvKind.MLA_WINDOW | KvKind.COMPRESSOR_STATE:
-            return ceil_div(min(spec.window - 1 + extra + in_flight, context_len), spec.block_size) + 1
+            extra = 0
+            if settings.version.since(31) and settings.num_speculative_tokens > 1:
+                extra = settings.num_speculative_tokens - 1
+            kept = spec.window - 1 + extra + settings.in_flight_steps * settings.max_tokens
+            return ceil_div(min(kept, context_len), spec.block_size) + 1
         case KvKind.CHUNKED:
-            return ceil_div(min(spec.chunk + in_flight, context_len), spec.block_size)
+            kept = spec.chunk + settings.in_flight_steps * settings.max_tokens
+            return ceil_div(min(kept, context_len), spec.block_size)
         case KvKind.RECURRENT:
             return _state_blocks(spec, context_len, settings)
         case KvKind.CROSS:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramledger.engines.requests import REQUEST_NAMES, WHOLE_VOCABULARY
 from vramledger.engines.vllm.attention_backends import check_backend, primary_block_size
+from vramledger.engines.vllm.load_peak import check_load_format
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.spikes import max_logprobs
 from vramledger.engines.vllm.support import listed, names, when
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
@@ -33,13 +36,27 @@ QUANTIZATION_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-NOT_FLAGS = frozenset(
-    ("adapter", "offline", "use_v1", "pp_layer_partition", "allow_long_max_model_len", "attention_backend")
+NOT_FLAGS = (
+    frozenset(
+        (
+            "adapter",
+            "offline",
+            "use_v1",
+            "pp_layer_partition",
+            "allow_long_max_model_len",
+            "attention_backend",
+            "use_flashinfer_sampler",
+        )
+    )
+    | REQUEST_NAMES
 )
 """Ours, or environment variables of vLLM in some or all releases."""
 
-ELSEWHERE = frozenset(("num_redundant_experts", "speculative_config", "speculative"))
-"""Flags that older or newer releases have under another name (--eplb-config, --speculative-model)."""
+ELSEWHERE = frozenset(
+    ("num_redundant_experts", "speculative_config", "speculative", "eplb_window_size", "all2all_backend")
+)
+"""Flags that older or newer releases have under another name (--eplb-config, --speculative-model),
+or as an environment variable (VLLM_ALL2ALL_BACKEND)."""
 
 
 def check_flags(given: Iterable[str], version: VllmVersion) -> None:
@@ -74,6 +91,33 @@ def check_names(checkpoint: Checkpoint, settings: Settings, device: Device) -> N
             )
         primary_block_size(checkpoint.model, settings, device)
     _check_quantization(checkpoint, flags.quantization)
+    if flags.load_format != "auto" or flags.model_loader_extra_config:
+        check_load_format(settings)
+    _check_logprobs(checkpoint, settings)
+
+
+def _check_logprobs(checkpoint: Checkpoint, settings: Settings) -> None:
+    """Requests for more log-probabilities than `--max-logprobs` are refused (sampling_params.py); beam search asks for
+    two a beam (entrypoints, beam_search)."""
+    asked = settings.flags.requests
+    beams = 2 * asked.beams if asked.beams > 1 else None
+    vocab = checkpoint.model.vocab_size
+    limit = max_logprobs(settings, vocab)
+    for name, count in (
+        ("prompt_logprobs", asked.prompt_logprobs),
+        ("logprobs", asked.logprobs),
+        ("beams", beams),
+    ):
+        wanted = vocab if count == WHOLE_VOCABULARY else count
+        if wanted is None or wanted <= limit:
+            continue
+        why = "two log-probabilities a beam are" if name == "beams" else f"{wanted} are"
+        raise FlagError(
+            f"--{name.replace('_', '-')} {asked.beams if name == 'beams' else count}: {why} above --max-logprobs "
+            f"{limit}, and vllm refuses such requests; give --max-logprobs {wanted} (or -1)",
+            flag=name,
+            value=count,
+        )
 
 
 def _check_quantization(checkpoint: Checkpoint, quantization: str | None) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.requests import REQUEST_NAMES, REQUEST_OPTIONS, requests_of
+from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.errors import FlagError
 
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
     from vramledger.hardware.catalogue import Device
     from vramledger.models.checkpoint import Checkpoint
 
-_PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LORA, _OTHER = (
+_PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LOAD, _LORA, _OTHER = (
     "Parallelism",
     "Context and batch",
     "Memory",
     "Formats",
     "KV cache",
     "Execution",
+    "Loading",
     "LoRA",
     "Speculation, experts, modalities",
 )
@@ -95,6 +98,25 @@ OPTIONS: tuple[Option, ...] = (
     _option("async_scheduling", SWITCH, _RUN, "Schedule the next step while one runs."),
     _option("attention_backend", TEXT, _RUN, "Attention backend by vLLM's name."),
     _option("moe_backend", TEXT, _RUN, "Kernels of the experts by vLLM's name."),
+    _option(
+        "use_flashinfer_sampler", SWITCH, _RUN,
+        "FlashInfer's top-k and top-p instead of a sort, as VLLM_USE_FLASHINFER_SAMPLER.",
+    ),
+    _option("max_logprobs", OptionKind.SIGNED, _RUN, "Log-probabilities a request may ask for; -1: all."),
+    _option(
+        "logprobs_mode", TEXT, _RUN, "What log-probabilities are made of.",
+        choices=("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
+    ),
+    _option("enable_prompt_embeds", SWITCH, _RUN, "Prompts may be given as embeddings."),
+    _option("load_format", TEXT, _LOAD, "How weight files are read: auto, fastsafetensors, runai_streamer, ..."),
+    _option(
+        "safetensors_load_strategy", TEXT, _LOAD, "Mapped files, whole ones, or the page cache filled ahead.",
+        choices=("lazy", "eager", "prefetch", "torchao"),
+    ),
+    _option(
+        "model_loader_extra_config", OptionKind.JSON, _LOAD,
+        'Reader: \'{"memory_limit": 5368709120}\' of runai_streamer, \'{"num_threads": 8}\', ...',
+    ),
     _option("offline", SWITCH, _RUN, "Defaults of the LLM class instead of the server's."),
     _option("use_v1", SWITCH, _RUN, "Engine generation where a version has both, as VLLM_USE_V1."),
     _option("enable_lora", SWITCH, _LORA, "Reserve slots for LoRA adapters."),
@@ -116,6 +138,16 @@ OPTIONS: tuple[Option, ...] = (
         "speculative_config", OptionKind.JSON, _OTHER,
         'Draft: \'{"method": "eagle3", "model": "PATH or hub id", "num_speculative_tokens": 3}\'; "mtp" needs no model.',
     ),
+    _option(
+        "all2all_backend", TEXT, _OTHER, "How tokens reach experts of other ranks, by vLLM's name.",
+        choices=BACKEND_NAMES,
+    ),
+    _option("enable_eplb", SWITCH, _OTHER, "Balance the load of experts over ranks."),
+    _option(
+        "eplb_config", OptionKind.JSON, _OTHER,
+        'Load balancing: \'{"num_redundant_experts": 32, "window_size": 1000, "communicator": "nixl"}\'.',
+    ),
+    _option("eplb_window_size", COUNT, _OTHER, "Steps of load that are kept."),
     _option("num_redundant_experts", OptionKind.SIGNED, _OTHER, "Extra copies of experts for load balance."),
     _option(
         "limit_mm_per_prompt", OptionKind.JSON, _OTHER,
@@ -126,6 +158,7 @@ OPTIONS: tuple[Option, ...] = (
         "mm_encoder_tp_mode", TEXT, _OTHER, "Encoder cut over ranks by weights, or whole with data cut.",
         choices=("weights", "data"),
     ),
+    *REQUEST_OPTIONS,
 )  # fmt: skip
 
 _SHORT = {
@@ -178,6 +211,7 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
     """
     parallel: dict[str, Any] = {}
     flags: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
     for given, value in values.items():
         if value is None:
             continue
@@ -198,15 +232,25 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
                 raise FlagError(
                     f"{option.flag} is given as {parallel[field]} and as {read}", flag=name, value=read
                 )
+        elif name in REQUEST_NAMES:
+            requests[name] = read
+        elif name == "model_loader_extra_config":
+            flags[name] = tuple(sorted(cast(Mapping[str, object], read).items()))
         elif name == "speculative_config":
             from vramledger.engines.vllm.speculative_config import read_speculation
 
             flags["speculative"] = read_speculation(option, cast(Mapping[str, object], read))
+        elif name == "eplb_config":
+            from vramledger.engines.vllm.eplb import read_eplb_config
+
+            _take(flags, read_eplb_config(option, cast(Mapping[str, object], read)), option)
         elif name == "limit_mm_per_prompt":
             if _no_items(option, read):
                 flags["language_model_only"] = True
         else:
-            flags[name] = read
+            _take(flags, {name: read}, option)
+    if requests:
+        flags["requests"] = requests_of(requests)
     return ParallelPlan(**parallel), VllmFlags(**flags)
 
 
@@ -226,3 +270,14 @@ def _no_items(option: Option, value: Any) -> bool:
     return bool(limits) and all(
         (limit.get("count", 1) if isinstance(limit, Mapping) else limit) == 0 for limit in limits.values()
     )
+
+
+def _take(flags: dict[str, Any], found: Mapping[str, Any], option: Option) -> None:
+    """Put fields among the flags; one that another flag has set otherwise is a contradiction."""
+    for field, value in found.items():
+        if flags.setdefault(field, value) != value:
+            raise FlagError(
+                f"{option.flag} gives {field} {value}, another flag {flags[field]}",
+                flag=option.name,
+                value=str(value),
+            )

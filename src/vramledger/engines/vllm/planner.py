@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
+from vramledger.engines.recent import Recent
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.entries import rank_entries
+from vramledger.engines.vllm.experts import experts_note, placement_note
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
+from vramledger.engines.vllm.host_memory import host_memory
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
+from vramledger.engines.vllm.load_peak import reading
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.lora import lora_bytes
 from vramledger.engines.vllm.lora_adapters import AdapterUse, adapter_notes, adapter_uses, host_entry
 from vramledger.engines.vllm.names import check_names
+from vramledger.engines.vllm.pipeline import StageRoom, balanced_partition, binding_text
 from vramledger.engines.vllm.remedies import find_remedies
 from vramledger.engines.vllm.settings import Settings, resolve
-from vramledger.engines.vllm.sharding import check_heads, rank_kinds
+from vramledger.engines.vllm.sharding import check_heads, pipeline_layers, rank_kinds
 from vramledger.engines.vllm.speculation import (
     check,
     is_grouping_open,
@@ -41,10 +49,6 @@ from vramledger.ledger import ByteRange, Entry, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
 from vramledger.pool import IntRange, KvPool
-from vramledger.units import GIB
-
-# Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
-DEFAULT_SHARD_BYTES = 5 * 10**9
 
 
 def plan(
@@ -66,8 +70,14 @@ def plan(
     """
     parallel, flags = parallel or ParallelPlan(), flags or VllmFlags()
     answer = _answer(checkpoint, device, version, parallel, flags, concurrency)
-    if answer.verdict.holds or not remedies:
+    if not remedies:
         return answer
+    partition = _even_partition(checkpoint, device, version, parallel, flags)
+    if answer.verdict.holds:
+        notes = [*answer.notes, *_other_placement(answer, checkpoint, device, version, parallel, flags)]
+        if partition is not None:
+            notes.append(_partition_note(answer, checkpoint, device, version, parallel, flags, partition))
+        return replace(answer, notes=tuple(notes))
 
     def holds(parallel: ParallelPlan, flags: VllmFlags, concurrency: int) -> bool:
         try:
@@ -76,6 +86,8 @@ def plan(
             return False
 
     found = find_remedies(answer, parallel, flags, concurrency, holds)
+    if partition is not None and holds(parallel, replace(flags, pp_layer_partition=partition), concurrency):
+        found = (f"VLLM_PP_LAYER_PARTITION={_joined(partition)}", *found)
     return replace(answer, verdict=replace(answer.verdict, remedies=found))
 
 
@@ -88,15 +100,9 @@ def _answer(
     concurrency: int,
 ) -> Plan:
     """The plan without remedies."""
-    settings = resolve(checkpoint.model, device, version, parallel, flags)
-    check(settings, checkpoint.model)
-    check_heads(checkpoint.model, parallel)
-    check_names(checkpoint, settings, device)
-    kind_of_kv = cache_format(checkpoint, settings, device)
-    layout = kv_layout(checkpoint, settings, device, kind_of_kv)
-    kinds = rank_kinds(checkpoint.model, parallel, flags, version)
-    terms = [rank_terms(checkpoint, settings, device, kind, layout, kind_of_kv) for kind in kinds]
-    available = [_available(item, settings, device) for item in terms]
+    prepared = _prepare(checkpoint, device, version, parallel, flags)
+    settings, layout, kind_of_kv = prepared.settings, prepared.layout, prepared.kind_of_kv
+    terms, available = prepared.terms, prepared.available
     checked = [_checked(item, room, settings) for item, room in zip(terms, available, strict=True)]
     if settings.auto_context:
         settings = fit_context(layout, settings, terms, checked)
@@ -106,13 +112,18 @@ def _answer(
     apart = _layout_apart(checkpoint, settings, device, kind_of_kv)
     if pool is not None and apart is not None:
         pool = widened(pool, apart, settings, available)
-    uses = adapter_uses(checkpoint, settings, kinds[0])
-    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool) for item in terms)
+    read = reading(checkpoint, settings)
+    uses = adapter_uses(checkpoint, settings, terms[0].kind)
+    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool, read) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
         budget_bytes=requested_bytes(device.total_bytes, settings),
         ranks=ranks,
         kv_pool=pool,
+        host=(
+            *host_memory(checkpoint, settings, device, layout, read),
+            *_adapters_on_host(checkpoint, settings, uses),
+        ),
         verdict=judge(
             checkpoint,
             settings,
@@ -132,13 +143,129 @@ def _answer(
             *settings.notes,
             *support_notes(checkpoint, settings),
             *notes_on_draft(checkpoint.model, settings, apart),
+            *experts_note(checkpoint.model, settings, terms),
+            *_binding_note(prepared),
             *(adapter_notes(uses, settings.lora) if settings.lora is not None else ()),
         ),
-        host=_host(checkpoint, settings, uses),
     )
 
 
-def _host(checkpoint: Checkpoint, settings: Settings, uses: tuple[AdapterUse, ...]) -> tuple[Entry, ...]:
+class _Prepared(Struct, frozen=True, kw_only=True):
+    """A plan up to what every kind of rank leaves for KV."""
+
+    settings: Settings
+    kind_of_kv: KvFormat
+    layout: Layout
+    terms: list[RankTerms]
+    available: list[ByteRange]
+
+    @property
+    def rooms(self) -> list[StageRoom]:
+        """What is left of every kind of rank, as expected."""
+        return [
+            StageRoom(
+                stage=item.kind.stage,
+                layers=item.kind.layers,
+                ranks=item.kind.ranks,
+                room_bytes=room.expected,
+                bytes_per_block=item.bytes_per_block,
+            )
+            for item, room in zip(self.terms, self.available, strict=True)
+        ]
+
+
+def _prepare(
+    checkpoint: Checkpoint, device: Device, version: VllmVersion, parallel: ParallelPlan, flags: VllmFlags
+) -> _Prepared:
+    settings = resolve(checkpoint.model, device, version, parallel, flags)
+    check(settings, checkpoint.model)
+    check_heads(checkpoint.model, parallel)
+    check_names(checkpoint, settings, device)
+    kind_of_kv = cache_format(checkpoint, settings, device)
+    layout = kv_layout(checkpoint, settings, device, kind_of_kv)
+    kinds = rank_kinds(checkpoint.model, parallel, flags, version)
+    terms = [rank_terms(checkpoint, settings, device, kind, layout, kind_of_kv) for kind in kinds]
+    available = [_available(item, settings, device) for item in terms]
+    return _Prepared(
+        settings=settings, kind_of_kv=kind_of_kv, layout=layout, terms=terms, available=available
+    )
+
+
+def _binding_note(prepared: _Prepared) -> tuple[str, ...]:
+    """Which pipeline stage binds the pool; nothing where a flag states the pool."""
+    flags = prepared.settings.flags
+    if flags.num_gpu_blocks_override is not None or flags.kv_cache_memory_bytes is not None:
+        return ()
+    text = binding_text(prepared.rooms)
+    return () if text is None else (text,)
+
+
+def _even_partition(
+    checkpoint: Checkpoint, device: Device, version: VllmVersion, parallel: ParallelPlan, flags: VllmFlags
+) -> tuple[int, ...] | None:
+    """A partition of layers under which the pool is larger, None where none was found."""
+    if (
+        parallel.pp == 1
+        or flags.num_gpu_blocks_override is not None
+        or flags.kv_cache_memory_bytes is not None
+    ):
+        return None
+
+    def rooms_of(partition: tuple[int, ...]) -> list[StageRoom] | None:
+        try:
+            changed = replace(flags, pp_layer_partition=partition)
+            return _prepare(checkpoint, device, version, parallel, changed).rooms
+        except VramledgerError:
+            return None
+
+    stages = pipeline_layers(checkpoint.model.num_layers, parallel.pp, version, flags.pp_layer_partition)
+    counts = tuple(len(layers) for layers in stages)
+    best = balanced_partition(counts, rooms_of)
+    return None if best == counts else best
+
+
+def _partition_note(
+    answer: Plan,
+    checkpoint: Checkpoint,
+    device: Device,
+    version: VllmVersion,
+    parallel: ParallelPlan,
+    flags: VllmFlags,
+    partition: tuple[int, ...],
+) -> str:
+    changed = replace(flags, pp_layer_partition=partition)
+    other = _answer(checkpoint, device, version, parallel, changed, 1)
+    here = answer.kv_pool.tokens.expected if answer.kv_pool is not None else 0
+    there = other.kv_pool.tokens.expected if other.kv_pool is not None else 0
+    return f"VLLM_PP_LAYER_PARTITION={_joined(partition)}: pool of {there:,} tokens ({here:,} here)"
+
+
+def _joined(partition: tuple[int, ...]) -> str:
+    return ",".join(str(count) for count in partition)
+
+
+def _other_placement(
+    answer: Plan,
+    checkpoint: Checkpoint,
+    device: Device,
+    version: VllmVersion,
+    parallel: ParallelPlan,
+    flags: VllmFlags,
+) -> tuple[str, ...]:
+    """Experts cut by columns where they are dealt out, and the other way round."""
+    if not checkpoint.model.is_moe or parallel.expert_group == 1 or flags.enable_eplb:
+        return ()
+    other = replace(parallel, enable_expert_parallel=not parallel.enable_expert_parallel)
+    try:
+        changed = _answer(checkpoint, device, version, other, replace(flags, all2all_backend=None), 1)
+    except VramledgerError:
+        return ()
+    return (placement_note(answer, changed),)
+
+
+def _adapters_on_host(
+    checkpoint: Checkpoint, settings: Settings, uses: tuple[AdapterUse, ...]
+) -> tuple[Entry, ...]:
     """What the processes keep in host memory for adapters."""
     if settings.lora is None:
         return ()
@@ -169,8 +296,18 @@ def cache_format(checkpoint: Checkpoint, settings: Settings, device: Device) -> 
         ) from None
 
 
+_recent: Recent[Layout] = Recent(256)
+
+
 def kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:
     """Groups of the model's KV layers under these settings."""
+    if settings.flags.speculative is not None:
+        return _kv_layout(checkpoint, settings, device, kind)
+    known = settings.without_batches()
+    return _recent.get(checkpoint, (known, device, kind), lambda: _kv_layout(checkpoint, known, device, kind))
+
+
+def _kv_layout(checkpoint: Checkpoint, settings: Settings, device: Device, kind: KvFormat) -> Layout:
     specs = set_apart(_all_specs(checkpoint, settings, device, kind), checkpoint.model, settings)
     return _grouped(specs, checkpoint, settings)
 
@@ -233,20 +370,19 @@ def _rank_ledger(
     item: RankTerms,
     layout: Layout,
     pool: KvPool | None,
+    read: Reading,
 ) -> RankLedger:
     per_block = item.bytes_per_block
     blocks = pool.num_blocks if pool is not None else IntRange(0, 0, 0)
     held = ByteRange(blocks.low * per_block, blocks.expected * per_block, blocks.high * per_block)
-    disk = checkpoint.disk_bytes
-    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
     return RankLedger(
         ranks=item.kind.ranks,
-        entries=rank_entries(checkpoint, settings, device, item, layout, held),
+        entries=rank_entries(checkpoint, settings, device, item, layout, held, read),
         weights=WeightFigures(
-            disk_bytes=disk,
+            disk_bytes=checkpoint.disk_bytes,
             disk_evidence=checkpoint.disk_evidence,
-            host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
-            host_evidence=_host_evidence(checkpoint),
+            host_peak_bytes=read.host,
+            host_evidence=_host_evidence(checkpoint, read),
             device_bytes=ByteRange.exact(item.loading_bytes),
         ),
         device_total_bytes=device.total_bytes,
@@ -256,15 +392,11 @@ def _rank_ledger(
 NO_FLAGS = VllmFlags()
 
 
-def _host_evidence(checkpoint: Checkpoint) -> Evidence:
-    """Loaders map one file at a time; the page cache may keep anything from a gibibyte to all of them."""
+def _host_evidence(checkpoint: Checkpoint, read: Reading) -> Evidence:
+    """What the host holds while files are read: of files whose sizes are known, or of the usual size."""
     if checkpoint.largest_file_bytes:
-        return calculated(
-            "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
-        )
-    return assumed(
-        f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
-    )
+        return calculated("vllm model_executor/model_loader/weight_utils.py", read.formula)
+    return assumed(UNREAD_FILES, read.formula)
 
 
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
@@ -293,7 +425,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
             shown["adapter"] = ", ".join(adapter.id for adapter in lora.adapters)
     for name in VllmFlags.__struct_fields__:
         value = getattr(flags, name)
-        if name not in shown and value != getattr(NO_FLAGS, name):
+        if name == "requests":
+            asked = ((key, getattr(value, key)) for key in Requests.__struct_fields__)
+            shown.update((key, given) for key, given in asked if given != getattr(NO_REQUESTS, key))
+        elif name not in shown and value != getattr(NO_FLAGS, name):
             shown[name] = value
     return PlanInputs(
         model=checkpoint.model.id,

@@ -6,10 +6,13 @@ Source: vllm engine/arg_utils.py (`get_batch_defaults`, `EngineArgs.create_engin
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from vramledger.engines.requests import NO_REQUESTS
 from vramledger.engines.vllm.capability import capability
 from vramledger.engines.vllm.compute_dtype import compute_dtype
 from vramledger.engines.vllm.context import context_len
+from vramledger.engines.vllm.expert_parallel import batched_default_tokens
 from vramledger.engines.vllm.flags import AUTO, ParallelPlan, VllmFlags
 from vramledger.engines.vllm.lora_settings import LoraSettings, lora_settings
 from vramledger.engines.vllm.version import OLDEST_READ, VllmVersion, rules_note
@@ -52,6 +55,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     def max_rows(self) -> int:
         return min(self.max_num_seqs, self.max_tokens)
 
+    def without_batches(self) -> Settings:
+        """What the layout of the cache knows: not how many requests and tokens run at once, nor the engine's share."""
+        flags = replace(
+            self.flags,
+            max_num_seqs=None,
+            max_num_batched_tokens=None,
+            gpu_memory_utilization=None,
+            kv_cache_memory_bytes=None,
+            num_gpu_blocks_override=None,
+        )
+        return replace(self, flags=flags, gpu_memory_utilization=0.0, max_tokens=0, max_num_seqs=0, notes=())
+
+    def while_loading(self) -> Settings:
+        """What the weights know: of these also not the cache's type and the context."""
+        flags = replace(self.flags, max_model_len=None, kv_cache_dtype="auto", requests=NO_REQUESTS)
+        return replace(replace(self, flags=flags).without_batches(), context_len=0)
+
     @property
     def in_flight_steps(self) -> int:
         """B of the rules: 1 up to 0.25; from 0.26 the concurrent batches of the executor."""
@@ -75,7 +95,15 @@ def resolve(
     notes = [] if note is None else [note]
     context, auto = context_len(model, flags, version, notes)
     v1 = _generation(model, device, version, flags)
-    tokens, seqs = _batch_limits(device, version, flags, context, v1=v1, world_size=plan.world_size)
+    tokens, seqs = _batch_limits(
+        device,
+        version,
+        flags,
+        context,
+        v1=v1,
+        world_size=plan.world_size,
+        batched_tokens=batched_default_tokens(plan, flags, version) if model.is_moe else None,
+    )
     hybrid = model.has_mixer(RECURRENT)
     prefix = flags.enable_prefix_caching
     if prefix is None:
@@ -158,8 +186,17 @@ def _v2_runner(model: Model, version: VllmVersion, *, hybrid: bool) -> bool:
 
 
 def _batch_limits(
-    device: Device, version: VllmVersion, flags: VllmFlags, context: int, *, v1: bool, world_size: int
+    device: Device,
+    version: VllmVersion,
+    flags: VllmFlags,
+    context: int,
+    *,
+    v1: bool,
+    world_size: int,
+    batched_tokens: int | None = None,
 ) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs; `batched_tokens` is the former's default where experts take padded
+    batches."""
     tokens = flags.max_num_batched_tokens
     seqs = flags.max_num_seqs
     small_by_name = ("a100", "gb10") if version.since(33) else ("a100",)
@@ -189,6 +226,8 @@ def _batch_limits(
     else:
         default_tokens = (16384 if flags.offline else 8192) if large else (8192 if flags.offline else 2048)
         default_seqs = 1024 if large else 256
+    if batched_tokens is not None:
+        default_tokens, default_seqs = batched_tokens, min(default_seqs, batched_tokens)
     if seqs is None:
         seqs = default_seqs
         if tokens is not None:

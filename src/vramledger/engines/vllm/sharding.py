@@ -17,6 +17,7 @@ from vramledger.engines.partition import (
     repetitions,
     stage_ranges,
 )
+from vramledger.engines.vllm.expert_parallel import check_eplb, keeps_shared_whole
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.engines.vllm.support import has_left
 from vramledger.engines.vllm.version import VllmVersion
@@ -81,12 +82,7 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
         for layer in model.layers
         if isinstance(layer.channel_mixer, MixtureOfExperts)
     }
-    if flags.num_redundant_experts and plan.ep == 1:
-        raise FlagError(
-            "--num-redundant-experts needs --enable-expert-parallel over more than one rank",
-            flag="num_redundant_experts",
-            value=flags.num_redundant_experts,
-        )
+    check_eplb(plan, flags)
     uneven = any((count + flags.num_redundant_experts) % plan.ep for count in experts)
     if uneven and flags.num_redundant_experts:
         physical = min(experts) + flags.num_redundant_experts
@@ -113,7 +109,12 @@ def rank_kinds(model: Model, plan: ParallelPlan, flags: VllmFlags, version: Vllm
                 layers=stages[stage],
                 is_first=stage == 0,
                 is_last=stage == plan.pp - 1,
-                cuts=_cuts(plan, flags, alike[0][1]),
+                cuts=_cuts(
+                    plan,
+                    flags,
+                    alike[0][1],
+                    whole_shared=keeps_shared_whole(model.model_type, plan, flags, version),
+                ),
             )
         )
     return out
@@ -123,13 +124,13 @@ def _expert_share_class(position: int, experts: set[int], plan: ParallelPlan, fl
     return sum(dealt(count + flags.num_redundant_experts, plan.ep, position) for count in sorted(experts))
 
 
-def _cuts(plan: ParallelPlan, flags: VllmFlags, expert_position: int) -> Cuts:
+def _cuts(plan: ParallelPlan, flags: VllmFlags, expert_position: int, *, whole_shared: bool = False) -> Cuts:
     """What tp and expert parallelism make of a rank; the experts' columns are cut over the ranks of their group
     that do not deal them out (fused_moe/config.py)."""
     return Cuts(
         attention=plan.tp,
         dense=plan.tp,
-        shared=plan.tp,
+        shared=1 if whole_shared else plan.tp,
         vocab=plan.tp,
         expert_width=plan.expert_group // plan.ep,
         expert_ranks=plan.ep,

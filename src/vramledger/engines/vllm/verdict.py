@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
+from vramledger.engines.vllm.held_contexts import held_blocks, held_conditions, requests_beside
 from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.speculation import condition
+from vramledger.engines.vllm.spikes import BEYOND_PEAK
 from vramledger.engines.vllm.support import support_problems
 from vramledger.engines.vllm.version import rules_note
 from vramledger.evidence import EvidenceKind
@@ -18,7 +20,7 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
-from vramledger.units import ceil_div, format_gib
+from vramledger.units import ceil_div, format_bytes, format_gib
 from vramledger.verdict import Verdict
 
 
@@ -51,16 +53,25 @@ def judge(
     """
     replica_share = ceil_div(concurrency, settings.plan.dp)
     beyond = _beyond_device(ranks, device)
+    spikes = _spikes(ranks)
     found = [
         *_start_up(settings, device, terms),
         *_kv_memory(settings, terms, layout, available, pool, replica_share),
-        *_sequences(settings, replica_share),
-        *_device_limit(beyond),
+        *_sequences(settings, replica_share * settings.flags.requests.beams),
+        *_device_limit(beyond, spikes),
     ]
     failures = [item for item in found if item.certain]
     unknown = [item for item in found if not item.certain]
     unlisted = support_problems(checkpoint, settings, device)
-    conditions = _conditions(checkpoint, settings, device, beyond, pool)
+    conditions = (
+        *_conditions(checkpoint, settings, device, beyond, pool),
+        *held_conditions(pool, layout, settings),
+        *(
+            f"{name}: {format_bytes(size)} that the start-up left no room for, in what is above "
+            f"gpu_memory_utilization"
+            for name, size in spikes.items()
+        ),
+    )
     assumed = _assumptions(ranks, device)
     refused = [*(problem.text for problem in unlisted if problem.certain), *refusals]
     if refused:
@@ -97,16 +108,17 @@ def judge(
             missing=tuple(item.text for item in unknown),
             assumed=assumed,
         )
-    return Verdict(holds=True, summary=_holds(settings, pool), conditions=conditions, assumed=assumed)
+    return Verdict(holds=True, summary=_holds(settings, pool, layout), conditions=conditions, assumed=assumed)
 
 
-def _holds(settings: Settings, pool: KvPool | None) -> str:
+def _holds(settings: Settings, pool: KvPool | None, layout: Layout) -> str:
     if pool is None:
         return "holds: the model keeps no KV cache"
     if settings.auto_context:
         longest = pool.longest_context
         return f"holds: the engine takes a context of {longest.low:,} to {longest.high:,} tokens"
-    count = min(int(pool.max_concurrency.low), settings.max_num_seqs)
+    beams = settings.flags.requests.beams
+    count = min(int(requests_beside(pool, layout, settings)), settings.max_num_seqs // beams)
     replicas = f" in each of {settings.plan.dp} replicas" if settings.plan.dp > 1 else ""
     requests = "request" if count == 1 else "requests"
     return f"holds for {count:,} {requests} of {settings.context_len:,} tokens at once{replicas}"
@@ -146,7 +158,9 @@ def _kv_memory(
 ) -> list[Finding]:
     """Whether every rank holds the KV cache of `requests` full-length requests (one token with `auto`)."""
     length = 1 if settings.auto_context and requests == 1 else settings.context_len
-    blocks = blocks_per_request(layout, length, settings) * requests if pool is not None else 0
+    blocks = 0
+    if pool is not None:
+        blocks = blocks_per_request(layout, length, settings) * requests + held_blocks(layout, settings)
     reserve = unusable_blocks(settings) if pool is not None else 0
     needs = [item.bytes_per_block * (blocks + reserve) for item in terms]
     lacking = [ByteRange.exact(need) - room for need, room in zip(needs, available, strict=True)]
@@ -171,9 +185,12 @@ def _shortage(settings: Settings, room: ByteRange, need: int, short: int, length
         alone = f"weights and activation alone exceed the budget by at least {format_gib(-room.high)}"
         return alone if not need else f"{alone}, and {format_gib(need)} of KV cache come on top"
     many = "one request" if requests == 1 else f"{requests:,} requests"
+    held = settings.flags.requests.held_contexts
+    if held:
+        many = f"{held:,} held contexts and {many}"
     each = " in one replica" if settings.plan.dp > 1 else ""
     return (
-        f"{many} of {length:,} tokens{each} {'needs' if requests == 1 else 'need'} {format_gib(need)} of KV cache, "
+        f"{many} of {length:,} tokens{each} {'needs' if requests == 1 and not held else 'need'} {format_gib(need)} of KV cache, "
         f"at least {format_gib(short)} more than is left"
     )
 
@@ -185,17 +202,29 @@ def _sequences(settings: Settings, requests: int) -> list[Finding]:
     return [Finding(certain=True, text=text)]
 
 
-def _device_limit(beyond: ByteRange) -> list[Finding]:
+def _spikes(ranks: Sequence[RankLedger]) -> dict[str, int]:
+    """What steps take beyond the profiled peak, by name, on the rank that takes most."""
+    out: dict[str, int] = {}
+    for rank in ranks:
+        for item in rank.entries:
+            if item.owner is Owner.ACTIVATION and not item.inside_budget:
+                name = item.name.removesuffix(BEYOND_PEAK)
+                out[name] = max(out.get(name, 0), item.bytes.high)
+    return out
+
+
+def _device_limit(beyond: ByteRange, spikes: Collection[str]) -> list[Finding]:
     """What the engine leaves out of its budget still has to be on the device."""
+    outside = ", ".join([OUTSIDE, *spikes])
     if beyond.low > 0:
         text = (
-            "with what the engine leaves out of its budget the device is short of at least "
+            f"with what the engine leaves out of its budget ({outside}) the device is short of at least "
             f"{format_gib(beyond.low)}"
         )
         return [Finding(certain=True, text=text, shortfall_bytes=beyond.low)]
     if beyond.expected > 0:
         text = (
-            f"what the engine leaves out of its budget ({OUTSIDE}): {format_gib(beyond.expected)} more than the "
+            f"what the engine leaves out of its budget ({outside}): {format_gib(beyond.expected)} more than the "
             "device has are expected"
         )
         return [Finding(certain=False, text=text)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from vramledger.engines.allocator import Slack
 from vramledger.engines.device_tensors import (
@@ -31,6 +30,7 @@ from vramledger.engines.vllm.layouts import ExpertPadding, expert_format, expert
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, is_whole, stage_repetitions
+from vramledger.engines.vllm.unpacking import partial_sums_bytes, runs_marlin, unpacked_bytes
 from vramledger.formats.weights import (
     Bnb4,
     Bnb8,
@@ -65,6 +65,7 @@ class RankWeights(Struct, frozen=True, kw_only=True):
     slack: Slack
     load_peak_extra_bytes: int
     dequantised_bytes: int
+    partial_sums_bytes: int
     expert_format: str
 
     @property
@@ -79,34 +80,11 @@ _recent: Recent[RankWeights] = Recent(512)
 
 def rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, device: Device) -> RankWeights:
     """Weights of one kind of rank. Raises FlagError where the plan does not divide the model."""
-    loading = _while_loading(settings)
+    loading = settings.while_loading()
     if settings.flags.speculative is not None:
         return _rank_weights(checkpoint, loading, kind, device)
     return _recent.get(
         checkpoint, (loading, kind, device), lambda: _rank_weights(checkpoint, loading, kind, device)
-    )
-
-
-def _while_loading(settings: Settings) -> Settings:
-    """The settings without what weights know nothing of: lengths, batches, the KV cache and the engine's share."""
-    flags = settings.flags
-    return replace(
-        settings,
-        flags=replace(
-            flags,
-            max_model_len=None,
-            max_num_seqs=None,
-            max_num_batched_tokens=None,
-            gpu_memory_utilization=None,
-            kv_cache_memory_bytes=None,
-            num_gpu_blocks_override=None,
-            kv_cache_dtype="auto",
-        ),
-        gpu_memory_utilization=0.0,
-        context_len=0,
-        max_tokens=0,
-        max_num_seqs=0,
-        notes=(),
     )
 
 
@@ -135,14 +113,20 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
             collect_plain(
                 matrices, tensor, stored, repeat, sizes, _plain(tensor, sizes, settings, device, experts_as)
             )
+    method = checkpoint.quantization
     largest = unpacked = 0
+    sums = False
     for matrix in matrices.values():
         if matrix.laid is None:
             matrix.laid = _lay_out(matrix, settings, device)
             if not isinstance(matrix.format, Dense):
                 largest = max(largest, matrix.laid.total)
-            if isinstance(matrix.format, Bnb4 | Bnb8):
-                unpacked = max(unpacked, settings.dtype.bytes_for(sum(matrix.rows) * matrix.columns))
+                elements = sum(matrix.rows) * matrix.columns
+                if matrix.experts == 1 or not isinstance(matrix.format, GroupInt):
+                    unpacked = max(
+                        unpacked, unpacked_bytes(matrix.format, elements, method, settings, device)
+                    )
+                sums = sums or runs_marlin(matrix.format, method, settings, device)
     rope = rope_tables(model, settings)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
@@ -153,6 +137,7 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
         slack=NO_SLACK if device.vendor == "cpu" else matrices_slack(matrices.values(), limit),
         load_peak_extra_bytes=largest,
         dequantised_bytes=unpacked,
+        partial_sums_bytes=partial_sums_bytes(device) if sums else 0,
         expert_format=_format_name(experts_as),
     )
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.partition import local_experts
+from vramledger.engines.vllm.all2all import batched_workspace, gathered_bytes, is_batched
 from vramledger.engines.vllm.attention_backends import latent_mixers
+from vramledger.engines.vllm.attention_buffers import (
+    AttentionWorkspace,
+    backend_workspace,
+    mla_prefill_tokens,
+)
 from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
@@ -17,20 +23,19 @@ from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.sparse_buffer import SparseBuffer
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
-from vramledger.models.mixers import FullAttention, MixtureOfExperts
+from vramledger.models.mixers import MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.units import MIB, round_up
 
-MLA_WORKSPACE_TOKENS = 65536
-FLASHINFER_BYTES = 394 * MIB
-
 
 class MoeWorkspace(Struct, frozen=True, kw_only=True):
-    """Two buffers of the experts' kernels and what routing needs. `persistent` since 0.13."""
+    """Two buffers of the experts' kernels, what routing needs, and tokens of other ranks. The buffers are
+    `persistent` since 0.13."""
 
     buffer_bytes: int
     routing_bytes: int
     persistent: bool
+    gathered_bytes: int
     formula: str
 
 
@@ -93,7 +98,16 @@ def _one_layer(
     both = 2 * inner if mixer.gated else inner
     width, top_k = model.hidden_size, mixer.top_k
     kernel = moe_kernel(device, settings, expert_format)
+    experts = local_experts(mixer.num_experts, kind.cuts)
+    shape = f"M {rows}, top-k {top_k}, hidden {width}, intermediate {inner}"
+    if is_batched(settings):
+        batched = batched_workspace(
+            settings, experts=experts, width=width, both=both, activated=both // 2 if mixer.gated else inner
+        )
+        kernel, shape = "batched", batched.formula
     match kernel:
+        case "batched":
+            first, second, rows = batched.first, batched.second, 0
         case "triton":
             first, second = rows * top_k * max(both // 2, width), rows * top_k * max(both, width)
         case "marlin":
@@ -107,27 +121,23 @@ def _one_layer(
         case _:
             first, second = 0, 0
     buffers = round_up(max(first, rows * width) * element, 256) + round_up(second * element, 256)
-    experts = local_experts(mixer.num_experts, kind.cuts)
     routing = tokens * mixer.num_experts * 4 + tokens * top_k * 8 + (tokens * top_k + experts * 128) * 4
     return MoeWorkspace(
         buffer_bytes=buffers,
         routing_bytes=routing,
         persistent=version.since(13),
-        formula=(
-            f"{kernel}: {element} B x (max({first}, {rows * width}) + {second}) elements, "
-            f"M {rows}, top-k {top_k}, hidden {width}, intermediate {inner}"
-        ),
+        gathered_bytes=gathered_bytes(mixer, model, settings),
+        formula=(f"{kernel}: {element} B x (max({first}, {rows * width}) + {second}) elements, {shape}"),
     )
 
 
 def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
-    """The up-projection of cached latents during chunked prefill: W x heads x (nope + v) elements with
-    W = min(max(8 L, 4 x max_num_seqs x block), 65536) rounded up to a block; 0 without MLA."""
+    """The up-projection of cached latents during chunked prefill: W x heads x (nope + v) elements with W rows of the
+    chunked prefill; 0 without MLA."""
     latent = latent_mixers(model, settings)
     if not latent or not settings.v1:
         return 0
-    wanted = max(8 * settings.context_len, 4 * settings.max_num_seqs * block_size)
-    tokens = round_up(min(wanted, MLA_WORKSPACE_TOKENS), block_size)
+    tokens = mla_prefill_tokens(settings, block_size)
     heads = latent[0].q_heads // settings.plan.tp
     width = latent[0].nope_dim + latent[0].v_head_dim
     return tokens * heads * width * settings.dtype.bits // 8
@@ -141,54 +151,25 @@ def matmul_workspace_bytes(device: Device) -> int:
     return (32 if capability(device) >= 90 else 8) * MIB
 
 
-class AttentionWorkspace(Struct, frozen=True, kw_only=True):
-    """Buffers of the attention backend. `charged` is whether the profile run sees them."""
-
-    bytes: ByteRange
-    charged: bool
-    source: str
-    formula: str
-
-
-NO_ATTENTION_WORKSPACE = AttentionWorkspace(bytes=ByteRange.exact(0), charged=False, source="", formula="")
-
-
 def attention_workspace(
-    model: Model, settings: Settings, device: Device, *, sparse: SparseBuffer, experts_bytes: int
+    model: Model,
+    settings: Settings,
+    device: Device,
+    backend: str,
+    *,
+    sparse: SparseBuffer,
+    experts_bytes: int,
 ) -> AttentionWorkspace:
     """What the attention backend keeps beside the KV pool; nothing for those that keep none.
 
-    FlashInfer takes VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (394 MiB) when a metadata builder is first used, after
-    the pool is sized; it is the default for heads on SM100 and by name. The latent kernels of SM100 take some
-    100 to 400 MiB. Sparse attention takes what its buffer is larger than the experts' kernels' `experts_bytes`,
-    which it shares (v1/worker/workspace.py).
+    Sparse attention takes what its buffer is larger than the experts' kernels' `experts_bytes`, which it shares
+    (v1/worker/workspace.py).
     """
-    if sparse.bytes:
-        return AttentionWorkspace(
-            bytes=ByteRange.exact(max(sparse.bytes - experts_bytes, 0)),
-            charged=True,
-            source="vllm v1/worker/workspace.py, shared with the experts' kernels",
-            formula=f"{sparse.formula}, less {experts_bytes} B of the experts' kernels",
-        )
-    if not settings.v1 or device.vendor != "nvidia":
-        return NO_ATTENTION_WORKSPACE
-    named = (settings.flags.attention_backend or "").upper()
-    blackwell = device.architecture == "blackwell" and not named
-    if latent_mixers(model, settings):
-        if blackwell or named in ("FLASHINFER_MLA", "CUTLASS_MLA"):
-            return AttentionWorkspace(
-                bytes=ByteRange(100 * MIB, 256 * MIB, 400 * MIB),
-                charged=False,
-                source="vllm latent kernels of SM100: buffers of 100 to 400 MiB by kernel",
-                formula="made by the metadata builder",
-            )
-        return NO_ATTENTION_WORKSPACE
-    heads = model.has_mixer(FullAttention)
-    if heads and (named == "FLASHINFER" or (blackwell and settings.version.since(10))):
-        return AttentionWorkspace(
-            bytes=ByteRange.exact(FLASHINFER_BYTES),
-            charged=False,
-            source="vllm VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, shared by all layers",
-            formula="394 MiB",
-        )
-    return NO_ATTENTION_WORKSPACE
+    if not sparse.bytes:
+        return backend_workspace(model, settings, device, backend, experts_bytes=experts_bytes)
+    return AttentionWorkspace(
+        bytes=ByteRange.exact(max(sparse.bytes - experts_bytes, 0)),
+        charged=True,
+        source="vllm v1/worker/workspace.py, shared with the experts' kernels",
+        formula=f"{sparse.formula}, less {experts_bytes} B of the experts' kernels",
+    )
