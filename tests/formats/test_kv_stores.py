@@ -9,13 +9,27 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from vramledger.errors import FlagError, UnknownFormat
-from vramledger.formats.kv_rules import Heads, Kivi, KvQuant, Latent, Rule, Stored, WholeTensor, stored
+from vramledger.formats.kv_rules import (
+    Heads,
+    Kivi,
+    KvQuant,
+    Latent,
+    Rule,
+    Stored,
+    TokenGroups,
+    WholeTensor,
+    stored,
+)
 from vramledger.formats.kv_stores import KV_STORES, find_store
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "recorded" / "quantized_cache.json").read_text(encoding="utf-8")
+)
+LAYERS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "recorded" / "cache_layers.json").read_text(encoding="utf-8")
 )
 LLAMA_8B = Heads(kv_heads=8, head_dim=128, v_head_dim=128)  # 32 such layers
 LLAMA_2_7B = Heads(kv_heads=32, head_dim=128, v_head_dim=128)
@@ -33,7 +47,8 @@ def bits(rule: Rule, shape: Heads, tokens: int) -> float:
 @pytest.mark.parametrize(
     ("name", "bytes_per_token"),
     [
-        ("bf16", 131072), ("lmdeploy_int8", 67584), ("lmdeploy_int4", 34816), ("exl3_8", 69632), ("exl3_6", 53248),
+        ("bf16", 131072), ("lmdeploy_int8", 67584), ("lmdeploy_int4", 34816),
+        ("lmdeploy_turbo", 32 * 8 * (64 + 4 + 32 + 2)), ("exl3_8", 69632), ("exl3_6", 53248),
         ("exl3_k8v4", 53248), ("exl3_4", 36864), ("exl3_3", 28672), ("exl3_2", 20480), ("nvfp4", 36864),
         ("mxfp8", 67584), ("fp8", 65536),
     ],
@@ -114,6 +129,25 @@ def test_quantized_cache_holds_what_it_held(case: dict[str, Any]) -> None:
         case["window"],
     )
     assert found.value == side
+
+
+@pytest.mark.parametrize("case", LAYERS["cases"], ids=str)
+def test_layers_take_what_their_engine_allocates(case: dict[str, Any]) -> None:
+    names = {"INT4": "lmdeploy_int4", "INT8": "lmdeploy_int8", "TURBO_QUANT": "lmdeploy_turbo",
+             "FP8": "fp8", "FP8_E5M2": "fp8", "NONE": "bf16"}  # fmt: skip
+    shape: Heads | Latent
+    if "kv_lora_rank" in case:
+        shape = Latent(kv_lora_rank=case["kv_lora_rank"], rope_dim=case["rope_dim"])
+    else:
+        shape = Heads(kv_heads=case["kv_heads"], head_dim=case["head_dim"], v_head_dim=case["head_dim"])
+    if case["engine"] == "exllamav3":
+        rule = find_store(f"exl3_4:key_bits={case['key_bits']},value_bits={case['value_bits']}").rule
+    else:
+        rule = find_store(names[case["policy"]]).rule
+        if isinstance(rule, TokenGroups):
+            rule = replace(rule, unit_tokens=case["tokens"])
+    found = stored(rule, shape, case["tokens"])
+    assert (found.key.bytes, found.value.bytes) == (case["key"], case["value"])
 
 
 def test_quantized_cache_was_recorded_for_both_backends() -> None:

@@ -46,6 +46,14 @@ def test_a_window_bounds_what_a_format_keeps_unless_its_code_knows_none() -> Non
     assert "whole context of 52 windowed layers" in kivi.notes[0]
 
 
+def test_rings_of_exllamav3_are_in_full_precision() -> None:
+    found = cost(GEMMA_3_27B, "exl3_4", 32768)
+    ring = 52 * 2 * 16 * 128 * (1024 + 512) * 2
+    packed = 10 * 2 * 16 * 128 * 32768 * 18 // 32
+    assert found.lengths[0].bytes == ring + packed
+    assert "52 windowed layers have rings" in found.notes[0]
+
+
 def test_latents_are_not_cut_by_tp_and_refuse_what_packs_heads() -> None:
     assert cost(DEEPSEEK_V3, "bf16", 1000, tp=8).lengths[0].bytes == 1000 * 70272
     assert cost(DEEPSEEK_V3, "bf16", 1000).lengths == cost(DEEPSEEK_V3, "bf16", 1000, tp=8).lengths

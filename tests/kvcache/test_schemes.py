@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import DEEPSEEK_V3, GEMMA_3_27B, LFM2_1_2B, LLAMA_3_8B, checkpoint, planned
+from support import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V3_2,
+    GEMMA_3_27B,
+    LFM2_1_2B,
+    LLAMA_3_8B,
+    QWEN3_5_27B,
+    checkpoint,
+    planned,
+)  # fmt: skip
+from vramledger import plan
 from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import find_device
 from vramledger.kvcache.lengths import Lengths, from_pairs, from_quantiles
@@ -24,6 +34,13 @@ H200 = find_device("H200-141GB")
 def shape_of(config: dict[str, Any], **flags: Any) -> CacheShape:
     subject = checkpoint(config)
     pool = planned(subject, H200, **flags).kv_pool
+    assert pool is not None
+    return cache_shape(pool, subject.model)
+
+
+def asked_of(engine: str, config: dict[str, Any], **flags: Any) -> CacheShape:
+    subject = checkpoint(config)
+    pool = plan(subject, H200, engine=engine, **flags).kv_pool
     assert pool is not None
     return cache_shape(pool, subject.model)
 
@@ -148,6 +165,16 @@ def test_a_latent_is_in_one_tensor() -> None:
     found = vattention(shape, LENGTHS, 1, 2 * MIB)
     assert found.unit_tokens == 2 * MIB // 1152
     assert "latent" in " ".join(found.notes)
+
+
+def test_other_engines_words_for_windows_latents_and_states() -> None:
+    windowed = asked_of("transformers", GEMMA_3_27B, max_memory_percent=0.9)
+    assert {group.kept.window for group in windowed.groups} == {0, 1024}
+    latent = asked_of("sglang", DEEPSEEK_V3_2, tp=8, mem_fraction_static=0.95)
+    assert {part.tensors for group in latent.groups for part in group.parts} == {1}
+    hybrid = asked_of("sglang", QWEN3_5_27B)
+    assert len(hybrid.pool_blocks) == 2
+    assert [group.constant_blocks > 0 for group in hybrid.groups] == [False, True]
 
 
 def test_constant_states_do_not_grow() -> None:

@@ -110,6 +110,7 @@ def _layout(
         requests=requests,
         lengths=lengths,
         cut=cut,
+        outside_bytes=0 if shape.constant else pool.state_bytes_per_sequence,
         allocations=allocations(shape, lengths, requests, pages or DEFAULT_PAGES),
     )
 

@@ -14,7 +14,7 @@ from vramledger.formats.dtypes import DType
 from vramledger.formats.ggml import ggml_type
 from vramledger.formats.kv import KvFormat, KvScaling, kv_bytes, latent_bytes
 from vramledger.ledger import ByteRange
-from vramledger.units import ceil_div
+from vramledger.units import ceil_div, round_up
 
 FULL = DType.BF16.bytes_for(1)
 
@@ -102,21 +102,26 @@ class ByToken(Struct, frozen=True, kw_only=True):
 
 
 class TokenGroups(Struct, frozen=True, kw_only=True):
-    """Integers or small floats with `meta_bytes` of scale (and zero point) for every `group` elements.
+    """Integers or small floats with `meta_bytes` of scale (and zero point) for every `group` elements, values with
+    `value_meta_bytes` where that differs.
 
     A group lies within one head, or (`across_heads`) within the heads of one token laid end to end; 0 is a whole
     head. `latents` says whether a latent is kept so too, `exact_rope` that its rotary part stays in full precision.
-    `reads_back` says when a layer is expanded to full precision before it is read: "never", "prefill", "always".
+    Tokens come in units of `unit_tokens`, and in each unit elements and scales are padded to `align_bytes`.
+    `reads_back` says when a layer is expanded to full precision before it is read: "never", "fallback" (where no kernel reads
+    it as it is), "prefill", "always".
     """
 
     key_bits: int
     value_bits: int
     group: int
     meta_bytes: int
+    value_meta_bytes: int | None = None
     across_heads: bool = False
     latents: bool = False
     exact_rope: bool = False
     unit_tokens: int = 1
+    align_bytes: int = 1
     reads_back: str = "never"
 
     @property
@@ -266,37 +271,46 @@ def _scales(kind: KvFormat, head_dim: int, v_head_dim: int) -> tuple[int, int]:
 
 
 def _token_groups(rule: TokenGroups, shape: Shape, tokens: int, sequences: int) -> Stored:
-    cells = ceil_div(tokens, rule.unit_tokens) * rule.unit_tokens * sequences
-    full = cells * shape.elements * FULL
+    units = ceil_div(tokens, rule.unit_tokens) * sequences
+    full = units * rule.unit_tokens * shape.elements * FULL
     if isinstance(shape, Latent):
         if not rule.latents:
             raise UnknownFormat("it packs keys and values of heads, not a latent")
-        packed = shape.kv_lora_rank if rule.exact_rope else shape.elements
-        side = _grouped(packed, rule.key_bits, rule, cells)
+        width = shape.kv_lora_rank if rule.exact_rope else shape.elements
+        side = _grouped(rule, width, rule.unit_tokens, units, rule.key_bits, rule.meta_bytes)
         if rule.exact_rope:
-            side += Side(packed_bytes=cells * shape.rope_dim * FULL)
+            side += Side(packed_bytes=units * rule.unit_tokens * shape.rope_dim * FULL)
             full = 0
         return Stored(key=side, value=Side(), workspace=_read_back(rule.reads_back, full))
+    value_meta = rule.meta_bytes if rule.value_meta_bytes is None else rule.value_meta_bytes
     sides = []
-    for dim, bits in ((shape.head_dim, rule.key_bits), (shape.v_head_dim, rule.value_bits)):
-        width = dim * shape.kv_heads if rule.across_heads else dim
-        sides.append(_grouped(width, bits, rule, cells if rule.across_heads else cells * shape.kv_heads))
+    for dim, bits, meta in (
+        (shape.head_dim, rule.key_bits, rule.meta_bytes),
+        (shape.v_head_dim, rule.value_bits, value_meta),
+    ):
+        width, rows = (dim * shape.kv_heads, 1) if rule.across_heads else (dim, shape.kv_heads)
+        sides.append(_grouped(rule, width, rows * rule.unit_tokens, units, bits, meta))
     return Stored(key=sides[0], value=sides[1], workspace=_read_back(rule.reads_back, full))
 
 
-def _grouped(width: int, bits: int, rule: TokenGroups, rows: int) -> Side:
+def _grouped(rule: TokenGroups, width: int, rows: int, units: int, bits: int, meta_bytes: int) -> Side:
+    """Units of so many rows, each of `width` elements."""
     group = rule.group or width
     if width % group:
         raise UnknownFormat(f"{width} elements are not a whole number of groups of {group}")
+    packed, scales = rows * ceil_div(width * bits, 8), rows * (width // group) * meta_bytes
+    padded = round_up(packed, rule.align_bytes) + round_up(scales, rule.align_bytes)
     return Side(
-        packed_bytes=rows * ceil_div(width * bits, 8), scale_bytes=rows * (width // group) * rule.meta_bytes
+        packed_bytes=units * packed,
+        scale_bytes=units * scales,
+        padding_bytes=units * (padded - packed - scales),
     )
 
 
 def _read_back(when: str, full_bytes: int) -> ByteRange:
     low = full_bytes if when == "always" else 0
-    high = 0 if when == "never" else full_bytes
-    return ByteRange(low, high, high)
+    expected = full_bytes if when in ("prefill", "always") else 0
+    return ByteRange(low, expected, 0 if when == "never" else full_bytes)
 
 
 GGML_CELLS = 256

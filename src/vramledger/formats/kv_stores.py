@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
@@ -13,17 +14,22 @@ from vramledger.formats.kv import kv_format
 from vramledger.formats.kv_rules import ByToken, GgmlRows, Kivi, KvQuant, Rule, TokenGroups, WholeTensor
 
 
-class KvStore(Struct, frozen=True, kw_only=True):
-    """One format as somebody ships it.
+class Windows(StrEnum):
+    """What a code keeps of layers with a window."""
 
-    `slides` says whether layers with a window keep only the window; codes that do not know windows keep every token.
-    """
+    SLIDE = "slide"  # the window, in the format
+    STAY = "stay"  # every token, in the format: it does not know windows
+    RING = "ring"  # a ring in full precision, as long as the window and two pages of 256, from the first token on
+
+
+class KvStore(Struct, frozen=True, kw_only=True):
+    """One format as somebody ships it."""
 
     name: str
     shipped_by: str
     rule: Rule
     source: str
-    slides: bool = True
+    windows: Windows = Windows.SLIDE
 
 
 def _vllm(name: str, kind: str | None = None) -> KvStore:
@@ -39,22 +45,26 @@ def _sglang(name: str, rule: TokenGroups) -> KvStore:
     return KvStore(name=name, shipped_by="SGLang", rule=rule, source="sglang srt/mem_cache/memory_pool.py")
 
 
-def _lmdeploy(name: str, bits: int) -> KvStore:
-    rule = TokenGroups(key_bits=bits, value_bits=bits, group=0, meta_bytes=4, reads_back="prefill")
-    source = "lmdeploy pytorch/engine/cache_engine.py, quant_policy; kernels/cuda/flatten_kv_cache.py"
+def _lmdeploy(name: str, key_bits: int, value_bits: int, value_meta_bytes: int = 4) -> KvStore:
+    rule = TokenGroups(
+        key_bits=key_bits, value_bits=value_bits, group=0, meta_bytes=4, value_meta_bytes=value_meta_bytes,
+        unit_tokens=64, align_bytes=256, reads_back="prefill",
+    )  # fmt: skip
+    source = "lmdeploy pytorch/engine/cache_engine/schema.py, quant_policy; kernels/cuda/flatten_kv_cache.py"
     return KvStore(name=name, shipped_by="LMDeploy", rule=rule, source=source)
 
 
 def _exllama(name: str, key_bits: int, value_bits: int) -> KvStore:
     rule = TokenGroups(
         key_bits=key_bits, value_bits=value_bits, group=32, meta_bytes=2, across_heads=True, latents=True,
-        exact_rope=True, unit_tokens=256, reads_back="prefill",
+        exact_rope=True, unit_tokens=256, reads_back="fallback",
     )  # fmt: skip
     return KvStore(
         name=name,
         shipped_by="ExLlamaV3",
         rule=rule,
-        source="exllamav3 cache/quant.py, cache/mla.py",
+        source="exllamav3 cache/quant.py, cache/mla.py, modules/sliding_attn.py",
+        windows=Windows.RING,
     )
 
 
@@ -73,7 +83,7 @@ def _kivi(bits: int) -> KvStore:
         shipped_by="KIVI",
         rule=Kivi(key_bits=bits, value_bits=bits),
         source="arXiv 2402.02750 section 3; KIVI models/llama_kivi.py, quant/new_pack.py",
-        slides=False,
+        windows=Windows.STAY,
     )
 
 
@@ -84,7 +94,7 @@ def _kvquant(width: int, *, released: bool) -> KvStore:
         shipped_by="KVQuant",
         rule=KvQuant(width=width, released=released),
         source=code if released else paper,
-        slides=False,
+        windows=Windows.STAY,
     )
 
 
@@ -94,7 +104,7 @@ def _transformers(backend: str, width: int) -> KvStore:
         shipped_by="Transformers",
         rule=WholeTensor(backend=backend, width=width),
         source=f"transformers cache_utils.py QuantizedLayer, {'optimum-quanto' if backend == 'quanto' else backend}",
-        slides=False,
+        windows=Windows.STAY,
     )
 
 
@@ -117,8 +127,9 @@ KV_STORES: tuple[KvStore, ...] = (
     _vllm("nvfp4_ds_mla"),
     _sglang("mxfp8", TokenGroups(key_bits=8, value_bits=8, group=32, meta_bytes=1)),
     _sglang("fp4_mx_block16", _LATENT_FP4),
-    _lmdeploy("lmdeploy_int8", 8),
-    _lmdeploy("lmdeploy_int4", 4),
+    _lmdeploy("lmdeploy_int8", 8, 8),
+    _lmdeploy("lmdeploy_int4", 4, 4),
+    _lmdeploy("lmdeploy_turbo", 4, 2, value_meta_bytes=2),
     _exllama("exl3_8", 8, 8),
     _exllama("exl3_6", 6, 6),
     _exllama("exl3_k8v4", 8, 4),
@@ -150,7 +161,8 @@ _BY_NAME = {store.name: store for store in KV_STORES}
 _ALIASES = {"float16": "bf16", "fp16": "bf16", "bfloat16": "bf16", "f16": "bf16", "auto": "bf16", "fp8_e4m3": "fp8",
             "fp8_e5m2": "fp8"}  # fmt: skip
 _LARGEST = 65_536
-_MOST = {"key_bits": 16, "value_bits": 16, "width": 16, "outliers": 1000, "axis": 1, "meta_bytes": 16}
+_MOST = {"key_bits": 16, "value_bits": 16, "width": 16, "outliers": 1000, "axis": 1, "meta_bytes": 16,
+         "align_bytes": 4096}  # fmt: skip
 
 
 def find_store(text: str) -> KvStore:

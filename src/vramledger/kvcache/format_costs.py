@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from vramledger.errors import UnknownFormat
-from vramledger.formats.kv_rules import Heads, Side, stored
-from vramledger.formats.kv_stores import KvStore
+from vramledger.formats.kv_rules import FULL, Heads, Side, Stored, stored
+from vramledger.formats.kv_stores import KvStore, Windows
 from vramledger.kvcache.layers import CachedLayers, cached_layers
 from vramledger.ledger import ByteRange
 from vramledger.models.model import Model
+from vramledger.units import round_up
+
+RING_PAGE = 256  # exllamav3 constants.py; a ring has two beside its window (modules/sliding_attn.py)
 
 
 class LengthCost(Struct, frozen=True, kw_only=True):
@@ -87,8 +90,7 @@ def _at(layers: Sequence[CachedLayers], store: KvStore, tokens: int, sequences: 
     key, value, index = Side(), Side(), 0
     workspace: ByteRange | None = ByteRange.exact(0)
     for group in layers:
-        entries = group.entries(tokens, slides=store.slides)
-        layer = stored(store.rule, group.shape, entries, sequences=sequences)
+        layer, entries = _layer(group, store, tokens, sequences)
         key += layer.key.times(group.num_layers)
         value += layer.value.times(group.num_layers)
         index += group.index_bytes * entries * sequences * group.num_layers
@@ -104,11 +106,23 @@ def _at(layers: Sequence[CachedLayers], store: KvStore, tokens: int, sequences: 
     )
 
 
+def _layer(group: CachedLayers, store: KvStore, tokens: int, sequences: int) -> tuple[Stored, int]:
+    """One layer, and how many entries it keeps of each sequence."""
+    if store.windows is Windows.RING and group.limit_tokens:
+        ring = round_up(group.limit_tokens + 2 * RING_PAGE, RING_PAGE)
+        size = ring * group.shape.elements * FULL * sequences
+        return Stored(key=Side(window_bytes=size), value=Side(), workspace=ByteRange.exact(0)), ring
+    entries = group.entries(tokens, slides=store.windows is not Windows.STAY)
+    return stored(store.rule, group.shape, entries, sequences=sequences), entries
+
+
 def _notes(layers: Sequence[CachedLayers], store: KvStore) -> tuple[str, ...]:
     notes = []
     windowed = sum(group.num_layers for group in layers if group.limit_tokens)
-    if windowed and not store.slides:
+    if windowed and store.windows is Windows.STAY:
         notes.append(f"keeps the whole context of {windowed} windowed layers")
+    if windowed and store.windows is Windows.RING:
+        notes.append(f"{windowed} windowed layers have rings in full precision")
     if any(group.fixed_tokens == 0 for group in layers):
         notes.append("an encoder's output of unknown length is not counted")
     if any(group.index_bytes for group in layers):

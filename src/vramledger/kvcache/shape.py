@@ -7,9 +7,14 @@ from fractions import Fraction
 from msgspec import Struct
 
 from vramledger.kvcache.units import ALL, Kept
-from vramledger.models.mixers import ChunkedAttention, CompressedAttention, SlidingWindowAttention
+from vramledger.models.mixers import (
+    ChunkedAttention,
+    CompressedAttention,
+    FullAttention,
+    SlidingWindowAttention,
+)
 from vramledger.models.model import Model
-from vramledger.pool import KvGroup, KvPool
+from vramledger.pool import KvGroup, KvPart, KvPool
 
 CONSTANT = frozenset({"mamba", "recurrent", "cross_attention", "compressor_state"})
 """Kinds whose bytes do not depend on the length of a request."""
@@ -70,7 +75,7 @@ def cache_shape(pool: KvPool, model: Model) -> CacheShape:
     parts: list[tuple[CachePart, ...]] = []
     shared: int | None = None
     for group in pool.groups:
-        own = _parts(group)
+        own = _parts(group, one_vector=not model.has_mixer(FullAttention))
         padded = _padded(own, group.padding_layers)
         if group.pool_blocks is not None:
             number, block_bytes = len(blocks), sum(part.layers * part.page_bytes for part in padded)
@@ -103,15 +108,17 @@ def cache_shape(pool: KvPool, model: Model) -> CacheShape:
     )
 
 
-def _parts(group: KvGroup) -> tuple[CachePart, ...]:
-    if not group.parts:
-        return (_part(group.kind, group.num_layers, group.page_bytes),)
-    return tuple(_part(part.kind, part.num_layers, part.page_bytes) for part in group.parts)
+def _parts(group: KvGroup, *, one_vector: bool) -> tuple[CachePart, ...]:
+    parts = group.parts or (
+        KvPart(kind=group.kind, num_layers=group.num_layers, page_bytes=group.page_bytes),
+    )
+    return tuple(_part(part, one_vector=one_vector) for part in parts)
 
 
-def _part(kind: str, layers: int, page_bytes: int) -> CachePart:
-    single = "mla" in kind or kind in CONSTANT
-    return CachePart(layers=layers, page_bytes=page_bytes, tensors=1 if single or page_bytes % 2 else 2)
+def _part(part: KvPart, *, one_vector: bool) -> CachePart:
+    """Keys and values are two tensors; a latent, an index key or a state is one, and so is what does not halve."""
+    single = one_vector or "mla" in part.kind or part.kind in CONSTANT or part.page_bytes % 2
+    return CachePart(layers=part.num_layers, page_bytes=part.page_bytes, tensors=1 if single else 2)
 
 
 def _padded(parts: tuple[CachePart, ...], padding_layers: int) -> tuple[CachePart, ...]:
@@ -130,7 +137,7 @@ def _bytes(parts: tuple[CachePart, ...]) -> int:
 
 def _kept(kind: str, model: Model) -> Kept:
     mixers = model.token_mixers
-    if "window" in kind or kind == "swa":
+    if "sliding" in kind or "window" in kind:
         windows = [m.window for m in mixers if isinstance(m, SlidingWindowAttention | CompressedAttention)]
         return Kept(window=max(windows, default=0))
     if "chunk" in kind:

@@ -65,13 +65,17 @@ class LayoutDocument(msgspec.Struct, frozen=True, kw_only=True):
     mean_prompt_tokens: float
     mean_output_tokens: float
     longest_tokens: int
+    outside_bytes_per_request: Annotated[
+        int, Meta(description="Constant state of a request that lies outside the pool and is in no scheme.")
+    ]
     cut_share: Annotated[float, Meta(description="Share of the requests that were longer than max_len.")]
     allocations: tuple[AllocationDocument, ...]
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """One question and its answers. `cut` of the lengths' requests were longer than the context; `refusal` says why
-    there is no pool, and then there are no answers."""
+    """One question and its answers. `cut` of the lengths' requests were longer than the context; `outside_bytes` are a
+    request's constant state where no group of the pool has it; `refusal` says why there is no pool, and then there
+    are no answers."""
 
     plan: Plan
     requests: int
@@ -79,6 +83,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     pool_bytes: int = 0
     max_len: int = 0
     cut: int = 0
+    outside_bytes: int = 0
     allocations: tuple[Allocation, ...] = ()
     refusal: str = ""
 
@@ -114,6 +119,7 @@ def layout_document(layout: Layout) -> LayoutDocument:
         mean_prompt_tokens=layout.mean_prompt_tokens,
         mean_output_tokens=layout.mean_output_tokens,
         longest_tokens=layout.lengths.longest,
+        outside_bytes_per_request=layout.outside_bytes,
         cut_share=layout.cut / layout.lengths.count,
         allocations=tuple(_allocation(found) for found in layout.allocations),
     )

@@ -55,6 +55,9 @@ def layout_lines(layout: Layout, *, width: int = 80) -> Iterator[Line]:
         yield from wrapped(
             f"{share:.1%} of the requests are cut to the context", width, first="  ", style="bad"
         )
+    if layout.outside_bytes:
+        text = f"beside the pool a request has {_short(layout.outside_bytes)} of constant state, in no figure below"
+        yield from wrapped(text, width, first="  ")
     shown = [found for found in layout.allocations if not found.refusal]
     yield line()
     yield from _table(shown, width)
