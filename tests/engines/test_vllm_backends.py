@@ -18,8 +18,10 @@ from support import (
     terms,
 )
 from vramledger.engines.vllm.attention_buffers import chosen_backend, widest_heads
+from vramledger.engines.vllm.expert_kernels import kernel_name, scratch_elements
 from vramledger.engines.vllm.sampler import profiled_path, serving_path
 from vramledger.engines.vllm.unpacking import group_int_kernel
+from vramledger.engines.vllm.version import parse_version
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.ledger import Entry, Owner, Phase
 from vramledger.units import MIB
@@ -245,3 +247,88 @@ def test_routing_is_shown_where_the_forward_binds() -> None:
     routing = entries(subject, tp=2, max_num_seqs=8)["expert routing"].bytes.expected
     assert routing == 8192 * 128 * 4 + 8192 * 8 * 8 + (8192 * 8 + 128 * 128) * 4
     assert "expert routing" not in entries(subject, tp=2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "inner", "first", "second"),
+    [
+        ("triton", 200, 192_000, 192_000),
+        ("triton", 500, 192_000, 300_000),
+        ("marlin", 200, 192_000, 192_000),
+        ("marlin", 500, 192_000, 300_000),
+        ("deep_gemm", 200, 450_560, 901_120),
+        ("deep_gemm", 500, 450_560, 1_408_000),
+        ("cutlass", 200, 192_000, 192_000),
+        ("cutlass", 500, 300_000, 192_000),
+        ("cutlass_fp4", 200, 240_000, 120_000),
+        ("cutlass_fp4", 500, 600_000, 300_000),
+        ("flashinfer_cutlass", 500, 64_000, 0),
+        ("gptoss_triton", 500, 0, 150_000),
+        ("gptoss_triton_unfused", 200, 60_000, 192_000),
+        ("gptoss_triton_unfused", 500, 150_000, 300_000),
+        ("aiter", 500, 0, 0),
+    ],
+)
+def test_scratch_of_the_experts_is_what_the_engine_answers(
+    kernel: str, inner: int, first: int, second: int
+) -> None:
+    """Products of what vllm 0.32.0's own `workspace_shapes` return for 100 tokens of 640 columns, 3 of 8 experts."""
+    found = scratch_elements(
+        kernel, parse_version("0.32.0"), rows=100, top_k=3, width=640, inner=inner, both=2 * inner, experts=8, element=2
+    )  # fmt: skip
+    assert found == (first, second)
+
+
+def test_deep_gemm_pads_every_expert_up_to_0_23_and_only_those_in_use_since() -> None:
+    def grouped(version: str) -> int:
+        return scratch_elements(
+            "deep_gemm", parse_version(version), rows=1, top_k=3, width=128, inner=64, both=128, experts=8, element=2
+        )[1] // 128  # fmt: skip
+
+    assert (grouped("0.23.0"), grouped("0.24.0")) == (1024, 384)
+
+
+@pytest.mark.parametrize(
+    ("backend", "stored", "kernel"),
+    [
+        ("triton", "mxfp4", "gptoss_triton"),
+        ("triton_unfused", "mxfp4", "gptoss_triton_unfused"),
+        ("triton", "dense", "triton"),
+        ("cutlass", "nvfp4", "cutlass_fp4"),
+        ("deep-gemm", "fp8_block", "deep_gemm"),
+    ],
+)
+def test_a_backends_kernel_depends_on_how_experts_are_stored(backend: str, stored: str, kernel: str) -> None:
+    assert kernel_name(backend, stored) == kernel
+
+
+# Matrix libraries
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "expected", "charged"),
+    [(H100, "0.32.0", 32, True), (H100, "0.33.0", 32, False), (A100, "0.32.0", 8, True)],
+)
+def test_cublas_has_its_workspace_before_the_engine_measures_since_0_33(
+    device: Device, version: str, expected: int, charged: bool
+) -> None:
+    found = entries(device=device, version=version)["matrix library (cuBLAS)"]
+    assert (found.bytes.expected, found.inside_budget) == (expected * MIB, charged)
+
+
+def test_fp4_products_on_blackwell_share_a_buffer() -> None:
+    subject = checkpoint(LLAMA_3_1_8B | {"quantization_config": NVFP4})
+    found = entries(subject, B200)["matrix library (FlashInfer, FP4)"]
+    assert found.bytes.expected == 32 * MIB
+    hopper = entries(subject, H100, max_num_seqs=8)
+    assert "matrix library (FlashInfer, FP4)" not in hopper
+    assert hopper["Marlin's partial sums"].bytes.expected == 132 * 64 * 256 * 4
+
+
+NVFP4 = {
+    "quant_method": "modelopt",
+    "quant_algo": "NVFP4",
+    "group_size": 16,
+    "ignore": ["lm_head"],
+    "kv_cache_quant_algo": None,
+}

@@ -236,7 +236,7 @@ def test_the_second_runner_counts_every_token_of_the_vocabulary(
     masks = 2 * 1024 * ((vocab + 31) // 32) * 4
     inputs = 8192 * 40 + (2 * 8192 * 5376 if config is GEMMA_3_27B else 0)
     found = one(config)
-    tables = {item.name: item.bytes.expected for item in found.others}
+    tables = {item.name: item.bytes.expected for item in found.extras}
     assert tables["penalty counts and prompt masks"] + tables["grammar bitmask"] == matrix + masks
     assert found.buffer_bytes == inputs
 

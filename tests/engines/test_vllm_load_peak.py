@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support import DEEPSEEK_V3, H100, LLAMA_3_1_8B, TINY_LLAMA, checkpoint, planned, settings
+from support import DEEPSEEK_V3, H100, LLAMA_3_1_8B, TINY_LLAMA, checkpoint, planned, settings, weights
 from vramledger import plan
 from vramledger.engines.checkpoint_reading import DEFAULT_SHARD_BYTES
 from vramledger.engines.vllm.load_peak import check_load_format, largest_tensor_bytes, reading
@@ -129,3 +129,23 @@ def test_flags_are_read_as_a_person_writes_them() -> None:
         plan(checkpoint(TINY_LLAMA), H100, load_format="dummy", beams=4, held_contexts=1).inputs.settings
     )
     assert (shown["load_format"], shown["beams"], shown["held_contexts"]) == ("dummy", 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "quantization", "extra_bytes"),
+    [
+        # 6,979,321,856 weights of linears in bf16 less what FP8 keeps of them, scales included, and the widest module.
+        ("0.15.1", "fp8", 2 * 6_979_321_856 - 6_979_321_856 - 4 * 4 * 32 + 28_672 * 4096 + 4),
+        ("0.16.0", "fp8", 2 * 28_672 * 4096),
+        ("0.20.2", "bitsandbytes", 2 * 28_672 * 4096),
+        ("0.20.2", None, 0),
+    ],
+)
+def test_a_model_is_whole_before_it_is_quantised_up_to_0_15(
+    version: str, quantization: str | None, extra_bytes: int
+) -> None:
+    (held,) = weights(LLAMA, H100, version, quantization=quantization)
+    assert abs(held.load_peak_extra_bytes - extra_bytes) <= 4 * 4 * 32
+    (rank,) = planned(LLAMA, H100, version, quantization=quantization).ranks
+    repacking = [item.bytes.expected for item in rank.entries if item.name == "repacking at load"]
+    assert repacking == [held.load_peak_extra_bytes][: 1 if extra_bytes else 0]

@@ -59,7 +59,7 @@ def test_tables_are_those_of_the_engines_own_classes(
         "max_model_len": context,
         "max_num_batched_tokens": tokens,
     }
-    held = {item.name: item.bytes.expected for item in terms(subject, **values)[0].others}
+    held = {item.name: item.bytes.expected for item in terms(subject, **values)[0].extras}
     assert held["penalty counts and prompt masks"] == penalties
     assert held["sampling tables"] == tables
     assert block_table_bytes(settings(subject, **values), [16, 32]) == blocks
@@ -90,6 +90,23 @@ def test_a_grammar_has_rows_for_drafts_and_compiled_ones_lie_on_the_host() -> No
     assert few is not None and few.bytes.low == 356_120 and few.evidence.kind is EvidenceKind.MEASURED
     assert few.lifetime is Lifetime.REQUEST
     assert many is not None and many.bytes.high == GIB // 2, "the compiler's cache ends at 512 MiB"
+
+
+def test_prompts_of_embeddings_stay_where_the_runner_keeps_them() -> None:
+    asked: dict[str, Any] = {
+        "max_model_len": 4096,
+        "requests": Requests(prompt_embeds=3),
+        "enable_prompt_embeds": True,
+    }
+    device, host = found("embeddings of prompts", **asked), on_host("embeddings of prompts", **asked)
+    assert device is not None and host is None and not device.inside_budget
+    assert device.bytes.expected == 3 * 4096 * (4096 * 2 + 1)
+    old = {"version": "0.20.2", **asked}
+    device, host = found("embeddings of prompts", **old), on_host("embeddings of prompts", **old)
+    assert device is None and host is not None
+    assert (host.bytes.low, host.bytes.high) == (3 * 4096 * 4096 * 2, 3 * 4096 * 4096 * 4)
+    plain, with_inputs = (terms(LLAMA, enable_prompt_embeds=given)[0].buffer_bytes for given in (False, True))
+    assert with_inputs - plain == 8192 * 4096 * 2
 
 
 # Full logits
@@ -176,6 +193,7 @@ def test_processed_log_probabilities_need_no_copy_of_raw_ones() -> None:
         ({"requests": Requests(logprobs=21)}, "--logprobs 21: 21 are above --max-logprobs 20"),
         ({"requests": Requests(prompt_logprobs=-1)}, "--max-logprobs 128256"),
         ({"requests": Requests(beams=11)}, "--beams 11: two log-probabilities a beam"),
+        ({"requests": Requests(prompt_embeds=1)}, "--enable-prompt-embeds"),
         ({"requests": Requests(logprobs=5), "max_logprobs": 4}, "above --max-logprobs 4"),
     ],
 )

@@ -22,7 +22,7 @@ class Requests(Struct, frozen=True, kw_only=True):
     """`prompt_logprobs` and `logprobs` are how many of the likeliest tokens are returned for each prompt token
     and each sampled one (0: only the token itself, -1: the whole vocabulary, None: not asked). `penalties` is
     whether any request has a repetition, frequency or presence penalty, `grammars` how many different grammars
-    constrain outputs, `beams` the beam width. `held_contexts` contexts of `held_tokens` tokens (None: the full
+    constrain outputs, `beams` the beam width, `prompt_embeds` how many requests at once have prompts of embeddings. `held_contexts` contexts of `held_tokens` tokens (None: the full
     context) stay referenced while a tool runs. Raises FlagError for numbers that mean nothing."""
 
     prompt_logprobs: int | None = None
@@ -30,6 +30,7 @@ class Requests(Struct, frozen=True, kw_only=True):
     penalties: bool = False
     grammars: int = 0
     beams: int = 1
+    prompt_embeds: int = 0
     held_contexts: int = 0
     held_tokens: int | None = None
 
@@ -55,6 +56,7 @@ _LEAST = {
     "logprobs": WHOLE_VOCABULARY,
     "grammars": 0,
     "beams": 1,
+    "prompt_embeds": 0,
     "held_contexts": 0,
     "held_tokens": 1,
 }
@@ -77,6 +79,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
     _option("penalties", OptionKind.SWITCH, "Requests have repetition, frequency or presence penalties."),
     _option("grammars", OptionKind.COUNT, "Different grammars (JSON schemas, regular expressions) in use."),
     _option("beams", OptionKind.COUNT, "Beam width of each request."),
+    _option("prompt_embeds", OptionKind.COUNT, "Requests at once whose prompts are given as embeddings."),
     _option("held_contexts", OptionKind.COUNT, "Contexts whose KV stays referenced while a tool runs."),
     _option("held_tokens", OptionKind.COUNT, "Tokens of a held context; the full context without it."),
 )  # fmt: skip

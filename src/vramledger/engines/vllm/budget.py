@@ -18,8 +18,9 @@ from vramledger.engines.vllm.extras import Extra, charged_bytes, loaded_bytes
 from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes, lora_transients
+from vramledger.engines.vllm.matrix_libraries import matrix_extras, partial_sums_bytes
 from vramledger.engines.vllm.parallel import parallel_extras
-from vramledger.engines.vllm.request_state import state_entries
+from vramledger.engines.vllm.request_state import state_extras
 from vramledger.engines.vllm.runtime import (
     Observed,
     cached_by_profile,
@@ -29,31 +30,29 @@ from vramledger.engines.vllm.runtime import (
     counts_context_in_budget,
     loaded_kernels,
 )
-from vramledger.engines.vllm.sampler import profiled_path, sampler_entries
+from vramledger.engines.vllm.sampler import profiled_path, sampler_extras
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.engines.vllm.sparse_buffer import sparse_buffer
 from vramledger.engines.vllm.speculation import draft_forward_bytes, draft_weights
-from vramledger.engines.vllm.spikes import spike_entries
+from vramledger.engines.vllm.spikes import spike_extras
 from vramledger.engines.vllm.unpacking import UNPACKED_FROM_TOKENS
 from vramledger.engines.vllm.weights import RankWeights, rank_weights
 from vramledger.engines.vllm.workspace import (
     MoeWorkspace,
     attention_workspace,
-    matmul_workspace_bytes,
     mla_prefill_bytes,
     moe_workspace,
 )
 from vramledger.formats.kv import KvFormat
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ZERO, ByteRange, Entry, total
+from vramledger.ledger import ZERO, ByteRange
 from vramledger.models.checkpoint import Checkpoint
 
 
 class RankTerms(Struct, frozen=True, kw_only=True):
     """Every term of one kind of rank, before they become ledger entries. `bytes_per_block` is one pool block
-    on this rank; `others` are entries already, and those within the budget are taken from it; `split_bytes` of the
-    graphs are attention's partial outputs."""
+    on this rank; `split_bytes` of the graphs are attention's partial outputs."""
 
     kind: RankKind
     bytes_per_block: int
@@ -63,12 +62,10 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     activation: ActivationPeak
     activation_range: ByteRange
     moe: MoeWorkspace | None
-    matmul_bytes: int
     attention_backend: str
     attention_workspace: AttentionWorkspace
     split_bytes: int
     split_formula: str
-    others: tuple[Entry, ...]
     buffer_bytes: int
     buffer_formula: str
     context: Observed
@@ -117,7 +114,6 @@ def rank_terms(
     lora = lora_bytes(model, kind, settings) if settings.lora is not None else None
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
     mla = mla_prefill_bytes(model, settings, layout.block_size or 1)
-    matmul = 0 if settings.version.since(33) else matmul_workspace_bytes(device)
     buffers, formula = runner_buffers(model, settings, kind)
     graphs_plan = capture_plan(settings, device)
     graphs = graph_bytes(model, settings, graphs_plan)
@@ -139,7 +135,7 @@ def rank_terms(
         path=profiled_path(settings, device),
         transient=(
             ("unpacked matrix", 0 if spared else weights.dequantised_bytes),
-            ("Marlin's partial sums", weights.partial_sums_bytes),
+            ("Marlin's partial sums", partial_sums_bytes(device, weights.kernels)),
             ("expert routing", moe.routing_bytes if moe else 0),
             ("experts' kernels", moe_bytes - persistent_moe),
             ("tokens of other ranks", moe.gathered_bytes if moe else 0),
@@ -154,9 +150,15 @@ def rank_terms(
     expected = activation.peak_bytes
     peak = spread(expected)
     loaded = weights.total_bytes + (draft.total_bytes if draft else 0) + (lora.total if lora else 0)
-    extras = parallel_extras(model, settings, kind, device, weights=weights, activation=activation)
-    lasting = ByteRange.exact(loaded + persistent_moe + matmul) + charged_bytes(extras)
     buffers_charged = settings.version.since(27)
+    extras = (
+        *parallel_extras(model, settings, kind, device, weights=weights, activation=activation),
+        *matrix_extras(settings, device, weights.kernels),
+        *state_extras(model, settings, kind, charged=buffers_charged),
+        *sampler_extras(model, settings, kind, device),
+        *spike_extras(model, settings, kind, device, activation),
+    )
+    lasting = ByteRange.exact(loaded + persistent_moe) + charged_bytes(extras)
     idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
     idle = ByteRange(0, idle_bytes, idle_bytes)
     idle_charged = charges_reserved(settings)
@@ -166,12 +168,6 @@ def rank_terms(
         lasting = lasting + idle
     if buffers_charged:
         lasting = lasting + ByteRange.exact(buffers)
-    others = (
-        *state_entries(model, settings, kind, inside=buffers_charged),
-        *sampler_entries(model, settings, kind, device),
-        *spike_entries(model, settings, kind, device, activation),
-    )
-    lasting = lasting + total(item.bytes for item in others if item.inside_budget)
     cached = cached_by_profile(settings, expected)
     taken = lasting + peak + kernels.bytes + (graphs if charged else ZERO)
     if cached is not None:
@@ -191,12 +187,10 @@ def rank_terms(
         activation=activation,
         activation_range=peak,
         moe=moe,
-        matmul_bytes=matmul,
         attention_backend=backend,
         attention_workspace=attention,
         split_bytes=min(split_bytes, graphs.low),
         split_formula=split_formula,
-        others=others,
         buffer_bytes=buffers,
         buffer_formula=formula,
         context=outside_context,

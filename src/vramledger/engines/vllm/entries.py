@@ -71,7 +71,6 @@ def rank_entries(
     out += activation_entries(settings, terms.activation)
     out += _workspace_entries(settings, terms)
     out += extra_entries(terms.extras)
-    out += terms.others
     if read.device.high:
         out.append(load_entry(settings, read))
     out += buffer_entries(
@@ -97,7 +96,9 @@ _recent: Recent[tuple[Entry, ...]] = Recent(512)
 
 def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     plan, weights = settings.plan, terms.weights
-    repacked = max(weights.load_peak_extra_bytes, terms.draft.load_peak_extra_bytes if terms.draft else 0)
+    heaviest = weights
+    if terms.draft is not None and terms.draft.load_peak_extra_bytes > weights.load_peak_extra_bytes:
+        heaviest = terms.draft
     source = f"{RULES} model_executor/layers, tp {plan.tp} pp {plan.pp} ep {plan.ep}"
     out = list(_recent.get(weights, source, lambda: tuple(_held_entries(weights, source))))
     if terms.draft is not None:
@@ -117,8 +118,8 @@ def _weight_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     out.append(
         _entry(
-            Owner.WORKSPACE, "repacking at load", frozenset({Phase.LOAD}), repacked,
-            calculated(f"{RULES} process_weights_after_loading", "largest module held twice while it is repacked"),
+            Owner.WORKSPACE, "repacking at load", frozenset({Phase.LOAD}), heaviest.load_peak_extra_bytes,
+            calculated(f"{RULES} process_weights_after_loading", heaviest.load_peak_formula),
             lifetime=Lifetime.ITERATION,
         )
     )  # fmt: skip
@@ -186,12 +187,6 @@ def _workspace_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
         _entry(
             Owner.WORKSPACE, f"attention backend ({terms.attention_backend})", AFTER_LOAD, attention.bytes,
             calculated(attention.source, attention.formula), inside=attention.charged,
-        )
-    )  # fmt: skip
-    out.append(
-        _entry(
-            Owner.WORKSPACE, "matrix library", AFTER_LOAD, terms.matmul_bytes,
-            calculated("torch cuBLAS workspace", "one handle and stream"),
         )
     )  # fmt: skip
     out.append(

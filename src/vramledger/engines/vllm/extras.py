@@ -27,6 +27,28 @@ class Extra(Struct, frozen=True, kw_only=True):
     lifetime: Lifetime = Lifetime.WORKER
 
 
+def extra(
+    owner: Owner,
+    name: str,
+    phases: frozenset[Phase],
+    size: ByteRange | int,
+    evidence: Evidence,
+    *,
+    charged: bool,
+    lifetime: Lifetime = Lifetime.WORKER,
+) -> Extra:
+    """An extra of `size`, exact where it is a whole number."""
+    return Extra(
+        owner=owner,
+        name=name,
+        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
+        charged=charged,
+        evidence=evidence,
+        phases=phases,
+        lifetime=lifetime,
+    )
+
+
 def charged_bytes(extras: Iterable[Extra]) -> ByteRange:
     """What the extras take from the pool."""
     charged = [item.bytes for item in extras if item.charged]

@@ -39,6 +39,7 @@ def host_memory(
         out += _tables(settings, device, layout)
         out += _grammars(checkpoint, settings)
         out += _prompt_logprobs(checkpoint, settings)
+        out += _prompt_embeds(checkpoint, settings)
     return tuple(item for item in out if item.bytes.high)
 
 
@@ -118,6 +119,26 @@ def _prompt_logprobs(checkpoint: Checkpoint, settings: Settings) -> list[Entry]:
             calculated(
                 "vllm v1/worker/gpu_model_runner.py LogprobsTensors.empty_cpu",
                 f"{rows} prompt tokens x ({columns} + 1) x 8 B and ranks",
+            ),
+            lifetime=Lifetime.REQUEST,
+        )
+    ]  # fmt: skip
+
+
+def _prompt_embeds(checkpoint: Checkpoint, settings: Settings) -> list[Entry]:
+    """The V1 runner keeps a request's embeddings on the host, in the type they came in."""
+    count = settings.flags.requests.prompt_embeds
+    if not count or settings.v2_runner:
+        return []
+    elements = count * settings.context_len * checkpoint.model.hidden_size
+    own = settings.dtype.bits // 8
+    return [
+        entry(
+            Owner.WORKSPACE, "embeddings of prompts", SERVING,
+            ByteRange(elements * own, elements * own, elements * max(own, 4)),
+            calculated(
+                "vllm v1/worker/gpu_input_batch.py req_prompt_embeds",
+                f"{count} requests x {settings.context_len} tokens x {checkpoint.model.hidden_size} x {own} to 4 B",
             ),
             lifetime=Lifetime.REQUEST,
         )

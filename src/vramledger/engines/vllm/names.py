@@ -93,13 +93,19 @@ def check_names(checkpoint: Checkpoint, settings: Settings, device: Device) -> N
     _check_quantization(checkpoint, flags.quantization)
     if flags.load_format != "auto" or flags.model_loader_extra_config:
         check_load_format(settings)
-    _check_logprobs(checkpoint, settings)
+    _check_requests(checkpoint, settings)
 
 
-def _check_logprobs(checkpoint: Checkpoint, settings: Settings) -> None:
+def _check_requests(checkpoint: Checkpoint, settings: Settings) -> None:
     """Requests for more log-probabilities than `--max-logprobs` are refused (sampling_params.py); beam search asks for
-    two a beam (entrypoints, beam_search)."""
+    two a beam (entrypoints, beam_search). Prompts of embeddings need their flag."""
     asked = settings.flags.requests
+    if asked.prompt_embeds and not settings.flags.enable_prompt_embeds:
+        raise FlagError(
+            f"--prompt-embeds {asked.prompt_embeds}: vllm takes embeddings with --enable-prompt-embeds alone",
+            flag="prompt_embeds",
+            value=asked.prompt_embeds,
+        )
     beams = 2 * asked.beams if asked.beams > 1 else None
     vocab = checkpoint.model.vocab_size
     limit = max_logprobs(settings, vocab)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.engines.logits import bitmask_bytes
-from vramledger.engines.vllm.entry import entry
+from vramledger.engines.vllm.extras import Extra, extra
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.evidence import calculated
-from vramledger.ledger import ALL_PHASES, Entry, Owner
+from vramledger.ledger import ALL_PHASES, SERVING, Lifetime, Owner
 from vramledger.models.model import Model
 from vramledger.units import ceil_div
 
@@ -29,22 +29,36 @@ log-probabilities are wanted."""
 DENSE_TOKEN_IDS_SINCE = 32
 
 
-def state_entries(model: Model, settings: Settings, kind: RankKind, *, inside: bool) -> tuple[Entry, ...]:
+def state_extras(model: Model, settings: Settings, kind: RankKind, *, charged: bool) -> tuple[Extra, ...]:
     """Device tables that the V2 runner makes with itself; the V1 runner keeps a few bytes a request instead and
-    makes what a request needs in the step (see `spikes`). `inside` is whether the budget pays for them."""
+    makes what a request needs in the step (see `spikes`). `charged` is whether the budget pays for them."""
     if not settings.v2_runner:
         return ()
     seqs, vocab, drafts = settings.max_num_seqs, model.vocab_size, settings.num_speculative_tokens
-    out: list[Entry] = []
+    out: list[Extra] = []
     if _keeps_ids_on_device(settings):
         out.append(
-            entry(
+            extra(
                 Owner.WORKSPACE, "token ids of requests", ALL_PHASES, seqs * settings.context_len * 4,
                 calculated(
                     "vllm v1/worker/gpu/states.py: on the device for ngram_gpu",
                     f"max_num_seqs {seqs} x max_model_len {settings.context_len} x 4 B",
                 ),
-                inside=inside,
+                charged=charged,
+            )
+        )  # fmt: skip
+    count = settings.flags.requests.prompt_embeds
+    if count and kind.is_first:
+        row = model.hidden_size * settings.dtype.bits // 8 + 1
+        out.append(
+            extra(
+                Owner.WORKSPACE, "embeddings of prompts", SERVING, count * settings.context_len * row,
+                calculated(
+                    "vllm v1/worker/gpu/model_states/prompt_embeds.py: on the device from a request's start to its end",
+                    f"{count} requests x {settings.context_len} tokens x {row} B",
+                ),
+                charged=False,
+                lifetime=Lifetime.REQUEST,
             )
         )  # fmt: skip
     if not kind.is_last or model.is_pooling:
@@ -52,28 +66,28 @@ def state_entries(model: Model, settings: Settings, kind: RankKind, *, inside: b
     mask = bitmask_bytes(seqs, vocab)
     bits = bitmask_bytes(seqs * (1 + drafts), vocab)
     out += [
-        entry(
+        extra(
             Owner.WORKSPACE, "penalty counts and prompt masks", ALL_PHASES, seqs * vocab * 4 + mask,
             calculated(
                 "vllm v1/worker/gpu/sample/penalties.py", f"counts {seqs} x {vocab} x 4 B + a bit a token {mask} B"
             ),
-            inside=inside,
+            charged=charged,
         ),
-        entry(
+        extra(
             Owner.WORKSPACE, "grammar bitmask", ALL_PHASES, bits,
             calculated(
                 "vllm v1/worker/gpu/structured_outputs.py",
                 f"{seqs} x {1 + drafts} rows x ceil({vocab} / 32) x 4 B",
             ),
-            inside=inside,
+            charged=charged,
         ),
-        entry(
+        extra(
             Owner.WORKSPACE, "sampling tables", ALL_PHASES, seqs * SLOT_BYTES,
             calculated(
                 "vllm v1/worker/gpu/sample: logit_bias.py, bad_words.py, logprob.py",
                 f"{seqs} requests x {SLOT_BYTES} B of bias, allowed, stop, bad-word and log-probability ids",
             ),
-            inside=inside,
+            charged=charged,
         ),
     ]  # fmt: skip
     return tuple(out)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.vllm.capability import capability
-from vramledger.engines.vllm.entry import entry
+from vramledger.engines.vllm.extras import Extra, extra
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.evidence import calculated
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import AFTER_LOAD, Entry, Owner
+from vramledger.ledger import AFTER_LOAD, Owner
 from vramledger.models.model import Model
 
 TRITON_SINCE = 17
@@ -89,16 +89,16 @@ def row_buffer(model: Model, settings: Settings, device: Device) -> tuple[int, s
     return rows * model.vocab_size * 4, f"{rows} programs x V {model.vocab_size} x 4 B"
 
 
-def sampler_entries(model: Model, settings: Settings, kind: RankKind, device: Device) -> list[Entry]:
+def sampler_extras(model: Model, settings: Settings, kind: RankKind, device: Device) -> list[Extra]:
     """What a sampler keeps between steps: the Triton kernel's buffer, which the profile run makes where it samples."""
     path = serving_path(settings, device)
     if not path.has_row_buffer or not kind.is_last or model.is_pooling or device.vendor == "cpu":
         return []
     size, formula = row_buffer(model, settings, device)
     return [
-        entry(
+        extra(
             Owner.WORKSPACE, "top-k and top-p buffer (triton)", AFTER_LOAD, size,
             calculated("vllm v1/sample/ops/topk_topp_triton.py", formula),
-            inside=profiled_path(settings, device) is path,
+            charged=profiled_path(settings, device) is path,
         )
     ]  # fmt: skip

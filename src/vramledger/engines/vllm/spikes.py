@@ -14,13 +14,13 @@ from msgspec import Struct
 from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
 from vramledger.engines.requests import WHOLE_VOCABULARY, Requests
 from vramledger.engines.vllm.activation import ActivationPeak, logit_columns
-from vramledger.engines.vllm.entry import entry
+from vramledger.engines.vllm.extras import Extra, extra
 from vramledger.engines.vllm.sampler import TRITON, SamplerPath, gathered_bytes, profiled_path, serving_path
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
 from vramledger.evidence import calculated
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase
+from vramledger.ledger import ByteRange, Lifetime, Owner, Phase
 from vramledger.models.model import Model
 
 PREFILL = frozenset({Phase.PREFILL, Phase.RECOVERY})
@@ -42,9 +42,9 @@ class Spike(Struct, frozen=True, kw_only=True):
     formula: str
 
 
-def spike_entries(
+def spike_extras(
     model: Model, settings: Settings, kind: RankKind, device: Device, activation: ActivationPeak
-) -> list[Entry]:
+) -> list[Extra]:
     """Each moment that passes the profiled peak, with what it passes it by; nothing for ranks that make no logits."""
     if not kind.is_last or model.is_pooling or device.vendor == "cpu":
         return []
@@ -56,13 +56,13 @@ def spike_entries(
         if excess > 0 and excess > beyond.get(spike.phases, (0, spike))[0]:
             beyond[spike.phases] = (excess, spike)
     return [
-        entry(
+        extra(
             Owner.ACTIVATION, spike.name + BEYOND_PEAK, phases,
             # A greedy batch takes none of it where nobody asked for more than sampling.
             ByteRange(0 if spike.name == SAMPLING else excess, excess, excess),
             calculated(spike.source, f"hidden states {kept} + {spike.formula} - profiled peak {room}"),
             lifetime=Lifetime.ITERATION,
-            inside=False,
+            charged=False,
         )
         for phases, (excess, spike) in beyond.items()
     ]  # fmt: skip

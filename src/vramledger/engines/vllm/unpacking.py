@@ -1,22 +1,19 @@
 """What a quantised matrix's kernel takes beside the matrix in one product.
 
 Source: vllm layers/quantization (awq.py: from 256 tokens on the matrix is unpacked and multiplied; gguf.py: types without
-a kernel of their own; bitsandbytes.py) and csrc/quantization (gptq/q_gemm.cu: room for the unpacked matrix in each call;
-gptq_marlin/gptq_marlin.cu: partial sums in fp32 for each multiprocessor).
+a kernel of their own; bitsandbytes.py) and csrc/quantization (gptq/q_gemm.cu: room for the unpacked matrix in each call).
 """
 
 from __future__ import annotations
 
-from vramledger.engines.vllm.capability import capability
-from vramledger.engines.vllm.sampler import USUAL_SMS
+from vramledger.engines.vllm.capability import capability, has_fp8_units
 from vramledger.engines.vllm.settings import Settings
-from vramledger.formats.weights import Bnb4, Bnb8, Ggml, GroupInt, WeightFormat
+from vramledger.formats.weights import Bnb4, Bnb8, Fp8, Ggml, GroupInt, Nvfp4, WeightFormat
 from vramledger.hardware.catalogue import Device
 
 UNPACKED_FROM_TOKENS = 256
 MARLIN_TURING_SINCE = 16
 MARLIN_BITS = (4, 8)
-MARLIN_ROWS, MARLIN_COLUMNS = 64, 256  # max_m_block_size, max_thread_n
 ONE_METHOD_SINCE = 24
 """auto_awq replaced the two AWQ methods that `--quantization` told apart."""
 
@@ -51,13 +48,14 @@ def unpacked_bytes(
             return 0
 
 
-def runs_marlin(stored: WeightFormat, method: str, settings: Settings, device: Device) -> bool:
-    """Whether Marlin multiplies with the matrix."""
-    return (
-        isinstance(stored, GroupInt) and group_int_kernel(stored.bits, method, settings, device) == "marlin"
-    )
-
-
-def partial_sums_bytes(device: Device) -> int:
-    """Marlin's fp32 sums of one product at 64 rows or more."""
-    return (device.sm_count or USUAL_SMS) * MARLIN_ROWS * MARLIN_COLUMNS * 4
+def matrix_kernel(stored: WeightFormat, method: str, settings: Settings, device: Device) -> str:
+    """The library that multiplies with the matrix, where it keeps scratch of its own: "marlin", "flashinfer", or ""."""
+    match stored:
+        case GroupInt():
+            return group_int_kernel(stored.bits, method, settings, device)
+        case Nvfp4():
+            return "flashinfer" if device.architecture == "blackwell" else "marlin"
+        case Fp8():
+            return "" if has_fp8_units(device) else "marlin"
+        case _:
+            return ""

@@ -27,10 +27,11 @@ from vramledger.engines.recent import Recent
 from vramledger.engines.vllm.attention_backends import runs_mla
 from vramledger.engines.vllm.element_types import held_dtype
 from vramledger.engines.vllm.layouts import ExpertPadding, expert_format, expert_padding, matrix_bytes
+from vramledger.engines.vllm.repacking import load_peak
 from vramledger.engines.vllm.rope import rope_tables
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind, is_whole, stage_repetitions
-from vramledger.engines.vllm.unpacking import partial_sums_bytes, runs_marlin, unpacked_bytes
+from vramledger.engines.vllm.unpacking import matrix_kernel, unpacked_bytes
 from vramledger.formats.weights import (
     Bnb4,
     Bnb8,
@@ -64,8 +65,9 @@ class RankWeights(Struct, frozen=True, kw_only=True):
     rope_formula: str
     slack: Slack
     load_peak_extra_bytes: int
+    load_peak_formula: str
     dequantised_bytes: int
-    partial_sums_bytes: int
+    kernels: tuple[str, ...]
     expert_format: str
 
     @property
@@ -92,6 +94,7 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
     model = checkpoint.model
     matrices: Matrices = {}
     absorbed = 0
+    is_online = False
     experts_as = _experts_format(checkpoint, settings)
     twice = _keys_as_values(checkpoint)
     absorbs = runs_mla(model, settings)
@@ -103,6 +106,7 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
         if not repeat:
             continue
         stored = _online(item, settings)
+        is_online = is_online or (stored is not item.format and not isinstance(stored, Dense))
         sizes = _local_sizes(tensor, settings, kind)
         if tensor.linear:
             for _ in range(2 if (tensor.module, tensor.layers) in twice else 1):
@@ -114,19 +118,19 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
                 matrices, tensor, stored, repeat, sizes, _plain(tensor, sizes, settings, device, experts_as)
             )
     method = checkpoint.quantization
-    largest = unpacked = 0
-    sums = False
+    unpacked = 0
+    kernels: set[str] = set()
     for matrix in matrices.values():
         if matrix.laid is None:
             matrix.laid = _lay_out(matrix, settings, device)
             if not isinstance(matrix.format, Dense):
-                largest = max(largest, matrix.laid.total)
                 elements = sum(matrix.rows) * matrix.columns
                 if matrix.experts == 1 or not isinstance(matrix.format, GroupInt):
                     unpacked = max(
                         unpacked, unpacked_bytes(matrix.format, elements, method, settings, device)
                     )
-                sums = sums or runs_marlin(matrix.format, method, settings, device)
+                kernels.add(matrix_kernel(matrix.format, method, settings, device))
+    extra, why = load_peak(matrices.values(), settings, is_online=is_online)
     rope = rope_tables(model, settings)
     limit = SPLIT_LIMIT_BYTES if settings.version.since(31) else 0
     return RankWeights(
@@ -135,9 +139,10 @@ def _rank_weights(checkpoint: Checkpoint, settings: Settings, kind: RankKind, de
         rope_bytes=rope.bytes,
         rope_formula=rope.formula,
         slack=NO_SLACK if device.vendor == "cpu" else matrices_slack(matrices.values(), limit),
-        load_peak_extra_bytes=largest,
+        load_peak_extra_bytes=extra,
+        load_peak_formula=why,
         dequantised_bytes=unpacked,
-        partial_sums_bytes=partial_sums_bytes(device) if sums else 0,
+        kernels=tuple(sorted(kernels - {""})),
         expert_format=_format_name(experts_as),
     )
 

@@ -1,7 +1,7 @@
-"""Workspaces: MoE kernels, MLA prefill, attention backends, matrix libraries.
+"""Workspaces: kernels of experts, MLA prefill, attention backends.
 
 Source: vllm model_executor/layers/fused_moe/modular_kernel.py and v1/worker/workspace.py,
-layers/attention/mla_attention.py; sizes of library workspaces from torch and FlashInfer.
+layers/attention/mla_attention.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from vramledger.engines.vllm.attention_buffers import (
     backend_workspace,
     mla_prefill_tokens,
 )
-from vramledger.engines.vllm.capability import capability, has_fp8_units
+from vramledger.engines.vllm.capability import has_fp8_units
+from vramledger.engines.vllm.expert_kernels import kernel_name, scratch_elements
 from vramledger.engines.vllm.layouts import mxfp4_kernel
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
@@ -25,7 +26,7 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
 from vramledger.models.mixers import MixtureOfExperts
 from vramledger.models.model import Model
-from vramledger.units import MIB, round_up
+from vramledger.units import round_up
 
 
 class MoeWorkspace(Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def moe_workspace(
 def moe_kernel(device: Device, settings: Settings, expert_format: str) -> str:
     """The experts' kernel by default."""
     if settings.flags.moe_backend not in (None, "auto"):
-        return settings.flags.moe_backend
+        return kernel_name(settings.flags.moe_backend, expert_format)
     if expert_format in ("group_int", "bitsandbytes"):
         return "marlin"
     if expert_format == "mxfp4":
@@ -105,21 +106,12 @@ def _one_layer(
             settings, experts=experts, width=width, both=both, activated=both // 2 if mixer.gated else inner
         )
         kernel, shape = "batched", batched.formula
-    match kernel:
-        case "batched":
-            first, second, rows = batched.first, batched.second, 0
-        case "triton":
-            first, second = rows * top_k * max(both // 2, width), rows * top_k * max(both, width)
-        case "marlin":
-            first, second = rows * top_k * max(inner, width), rows * top_k * max(2 * inner, width)
-        case "cutlass":
-            first, second = rows * top_k * max(both, width), rows * top_k * max(both // 2, width)
-        case "flashinfer_cutlass":
-            first, second = rows * width, 0
-        case "gptoss_triton":
-            first, second = 0, rows * top_k * both // 2
-        case _:
-            first, second = 0, 0
+        first, second, rows = batched.first, batched.second, 0
+    else:
+        first, second = scratch_elements(
+            kernel, version, rows=rows, top_k=top_k, width=width, inner=inner, both=both, experts=experts,
+            element=element,
+        )  # fmt: skip
     buffers = round_up(max(first, rows * width) * element, 256) + round_up(second * element, 256)
     routing = tokens * mixer.num_experts * 4 + tokens * top_k * 8 + (tokens * top_k + experts * 128) * 4
     return MoeWorkspace(
@@ -141,14 +133,6 @@ def mla_prefill_bytes(model: Model, settings: Settings, block_size: int) -> int:
     heads = latent[0].q_heads // settings.plan.tp
     width = latent[0].nope_dim + latent[0].v_head_dim
     return tokens * heads * width * settings.dtype.bits // 8
-
-
-def matmul_workspace_bytes(device: Device) -> int:
-    """cuBLAS workspace torch gives each handle: 32 MiB on Hopper and newer, 8 MiB and a little before
-    (torch aten/src/ATen/cuda/CUDABlas.cpp)."""
-    if device.vendor == "cpu":
-        return 0
-    return (32 if capability(device) >= 90 else 8) * MIB
 
 
 def attention_workspace(
