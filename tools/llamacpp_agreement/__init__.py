@@ -1,0 +1,1 @@
+"""Plans checked against llama.cpp's own dry run of header-only GGUF files."""
