@@ -31,9 +31,13 @@ Value = int | float | bool | str | list[int] | list[bool]
 _ALIGNMENT = 32
 
 
-def write_header_file(path: Path, model: Model, architecture: Architecture, tensors: Sequence[FileTensor]) -> None:
+def write_header_file(
+    path: Path, model: Model, architecture: Architecture, tensors: Sequence[FileTensor]
+) -> None:
     """Write `path`; its size is that of the whole file, its blocks on disk only the header's."""
-    keys = {"general.architecture": architecture.name, "tokenizer.ggml.model": "none"} | _keys(model, architecture, tensors)
+    keys = {"general.architecture": architecture.name, "tokenizer.ggml.model": "none"} | _keys(
+        model, architecture, tensors
+    )
     out = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(keys))]
     for name, value in keys.items():
         out.append(_text(name) + _value(value))
@@ -108,7 +112,10 @@ def _attention(model: Model, architecture: Architecture) -> dict[str, Value]:
             "rope.dimension_count": latent.rope_dim,
             **({"attention.q_lora_rank": latent.q_lora_rank} if latent.q_lora_rank else {}),
         }
-    each = [next((mixer for mixer in layer.token_mixers if isinstance(mixer, FullAttention)), None) for layer in model.layers]
+    each = [
+        next((mixer for mixer in layer.token_mixers if isinstance(mixer, FullAttention)), None)
+        for layer in model.layers
+    ]
     kept = [mixer for mixer in each if mixer is not None]
     if not kept:
         return {"attention.head_count": 0 if architecture.name == "mamba2" else 1}
@@ -154,7 +161,11 @@ def _channels(model: Model, architecture: Architecture) -> dict[str, Value]:
     mixers = [layer.channel_mixer for layer in model.layers]
     routed = next((mixer for mixer in mixers if isinstance(mixer, MixtureOfExperts)), None)
     widths = [
-        mixer.intermediate if isinstance(mixer, DenseMlp) else mixer.dense_intermediate if mixer is not None else 0
+        mixer.intermediate
+        if isinstance(mixer, DenseMlp)
+        else mixer.dense_intermediate
+        if mixer is not None
+        else 0
         for mixer in mixers
     ]
     if routed is not None and architecture.name not in ("gemma4", "nemotron_h_moe"):
@@ -169,7 +180,9 @@ def _channels(model: Model, architecture: Architecture) -> dict[str, Value]:
         "expert_used_count": routed.top_k,
         "expert_feed_forward_length": routed.intermediate,
         "expert_shared_feed_forward_length": routed.shared_intermediate,
-        "expert_shared_count": max(1, routed.shared_intermediate // routed.intermediate) if routed.shared_intermediate else 0,
+        "expert_shared_count": max(1, routed.shared_intermediate // routed.intermediate)
+        if routed.shared_intermediate
+        else 0,
         "leading_dense_block_count": lead,
         "expert_weights_scale": 2.5,
         "expert_weights_norm": True,

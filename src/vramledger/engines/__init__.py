@@ -19,6 +19,7 @@ _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.options",
     "sglang": "vramledger.engines.sglang.options",
+    "llamacpp": "vramledger.engines.llamacpp.options",
     "transformers": "vramledger.engines.transformers.options",
 }
 _LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}

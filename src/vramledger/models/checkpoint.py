@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from vramledger.evidence import Evidence
 from vramledger.models.model import Model
 from vramledger.models.quantization import StoredTensor
+
+if TYPE_CHECKING:
+    from vramledger.models.sources.gguf import GgufInfo
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -15,6 +20,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     `stored` covers every tensor of `model`. `disk_bytes` is the size of all tensors on disk; its evidence
     says whether headers, an index or arithmetic gave it. `declared_kv_dtype` is a KV cache type the checkpoint
     asks for and `declared_kv_source` the key that says so. `differences` are what headers and config disagree on.
+    `gguf` is the file's own list of tensors where the checkpoint is a GGUF file.
     """
 
     model: Model
@@ -26,3 +32,4 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     declared_kv_dtype: str | None = None
     declared_kv_source: str = ""
     differences: tuple[str, ...] = ()
+    gguf: GgufInfo | None = None

@@ -84,6 +84,7 @@ def _checkpoint(source: Source) -> Checkpoint:
         declared_kv_dtype=scheme.declared_kv.dtype if scheme and scheme.declared_kv else None,
         declared_kv_source=scheme.declared_kv.source if scheme and scheme.declared_kv else "",
         differences=tuple(said),
+        gguf=source.gguf,
     )
 
 

@@ -58,7 +58,7 @@ _BY_ROLE = {
     Role.SHARED_GATE: ("ffn_gate_shexp",), Role.SHARED_UP: ("ffn_up_shexp",),
     Role.SHARED_GATE_UP: ("ffn_gate_shexp", "ffn_up_shexp"), Role.SHARED_DOWN: ("ffn_down_shexp",),
     Role.ROUTER: ("ffn_gate_inp",), Role.SSM_OUT: ("ssm_out",), Role.SSM_IN: ("ssm_in",),
-    Role.SSM_CONV: ("ssm_conv1d",),
+    Role.SSM_CONV: ("ssm_conv1d",), Role.KV_B: ("attn_kv_b",),
 }  # fmt: skip
 
 # By the last part of the module's path, where the role does not tell.
@@ -83,7 +83,19 @@ _BY_TAIL = {
     "fc2_latent_proj": "ffn_latent_up",
 }  # fmt: skip
 
-_POST_ATTENTION = {"gpt-oss", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "gemma2", "gemma3", "gemma3n", "gemma4", "olmo2", "exaone4"}
+_POST_ATTENTION = {
+    "gpt-oss",
+    "qwen3next",
+    "qwen35",
+    "qwen35moe",
+    "glm4moe",
+    "gemma2",
+    "gemma3",
+    "gemma3n",
+    "gemma4",
+    "olmo2",
+    "exaone4",
+}
 """Architectures in which the norm after attention is not the one before the MLP."""
 
 _INPUT_IS_HIDDEN = {
@@ -95,11 +107,15 @@ _SPLIT_QKV = {"llama", "internlm2"}
 _SHARED_KEYS = ("k_proj", "v_proj", "k_norm")
 
 
-def file_tensors(model: Model, architecture: Architecture) -> tuple[FileTensor, ...]:
+def file_tensors(
+    model: Model, architecture: Architecture, *, absorbed: bool = True
+) -> tuple[FileTensor, ...]:
     """Every tensor of the language model, those outside the blocks first. Norms and vectors are F32; matrices
-    have no type yet. Towers, draft heads and encoders of other modalities go to files of their own."""
+    have no type yet. Towers, draft heads and encoders of other modalities go to files of their own. Without
+    `absorbed` latents are widened by one matrix, as conversions did before April 2025."""
     out: list[FileTensor] = []
-    latent = next((mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention)), None)
+    latents = [mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention)]
+    latent = latents[0] if latents and absorbed else None
     for tensor in model.tensors:
         if tensor.component not in (Component.DECODER, Component.ENCODER):
             continue
@@ -128,7 +144,9 @@ def _distinct(tensors: list[FileTensor]) -> list[FileTensor]:
 
 
 def _is_vector(name: str) -> bool:
-    return name.endswith(("_norm.weight", "ssm_a", "ssm_d", ".bias", "ssm_conv1d.weight", "shortconv.conv.weight"))
+    return name.endswith(
+        ("_norm.weight", "ssm_a", "ssm_d", ".bias", "ssm_conv1d.weight", "shortconv.conv.weight")
+    )
 
 
 def _shapes(
@@ -148,7 +166,12 @@ def _shapes(
         return [_recurrent_vector(tail, shape, architecture)]
     if tail == "norm" and len(shape) == 1 and tensor.layers and shape[0] != model.hidden_size:
         return [(_group_norm(shape, model), "ssm_norm.weight")]
-    if tail == "norm" and ".mixer." in tensor.name or ".linear_attn.norm" in tensor.name or ".mamba.norm" in tensor.name:
+    if (
+        (tail == "norm"
+        and ".mixer." in tensor.name)
+        or ".linear_attn.norm" in tensor.name
+        or ".mamba.norm" in tensor.name
+    ):
         return [(_group_norm(shape, model), "ssm_norm.weight")]
     if tensor.role is Role.NORM or tail in _BY_TAIL:
         name = _norm(tail, architecture)
@@ -188,7 +211,9 @@ def _dims(tensor: Tensor, shape: tuple[int, ...], model: Model) -> tuple[int, ..
     if len(shape) < 2 or tensor.name.endswith("bias"):
         return shape[::-1]
     kinds = [axis[0].kind for axis in tensor.axes]
-    flipped = (tensor.role in _INPUT_IS_HIDDEN and kinds[-1] is not AxisKind.HIDDEN and kinds[-2] is AxisKind.HIDDEN) or (
+    flipped = (
+        tensor.role in _INPUT_IS_HIDDEN and kinds[-1] is not AxisKind.HIDDEN and kinds[-2] is AxisKind.HIDDEN
+    ) or (
         tensor.role in _OUTPUT_IS_HIDDEN and kinds[-2] is not AxisKind.HIDDEN and kinds[-1] is AxisKind.HIDDEN
     )
     dims = shape[::-1]
@@ -214,7 +239,11 @@ def _outside(tensor: Tensor, tail: str) -> str:
     if tensor.role is Role.LM_HEAD:
         return "output"
     if tensor.role is Role.NORM:
-        return "token_embd_norm" if "embeddings" in tensor.name and "norm_f" not in tensor.name else "output_norm"
+        return (
+            "token_embd_norm"
+            if "embeddings" in tensor.name and "norm_f" not in tensor.name
+            else "output_norm"
+        )
     return tail
 
 
@@ -236,9 +265,11 @@ def _router(tensor: Tensor, tail: str) -> str:
 
 def _recurrent(role: Role, tail: str, architecture: Architecture) -> str:
     if architecture.name.startswith("lfm2"):
-        return {"in_proj": "shortconv.in_proj", "out_proj": "shortconv.out_proj", "conv": "shortconv.conv"}.get(
-            tail, "shortconv." + tail
-        )
+        return {
+            "in_proj": "shortconv.in_proj",
+            "out_proj": "shortconv.out_proj",
+            "conv": "shortconv.conv",
+        }.get(tail, "shortconv." + tail)
     if architecture.name == "kimi-linear":
         return {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output"}.get(
             tail, _BY_ROLE[role][0]
@@ -246,7 +277,9 @@ def _recurrent(role: Role, tail: str, architecture: Architecture) -> str:
     return _BY_ROLE[role][0]
 
 
-def _recurrent_vector(tail: str, shape: tuple[int, ...], architecture: Architecture) -> tuple[tuple[int, ...], str]:
+def _recurrent_vector(
+    tail: str, shape: tuple[int, ...], architecture: Architecture
+) -> tuple[tuple[int, ...], str]:
     name = {"A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias"}[tail]
     dims = tuple(size for size in shape[::-1] if size > 1) or (1,)
     delta = architecture.name.startswith(("qwen3", "kimi"))

@@ -57,9 +57,7 @@ def file_type_name(text: str) -> str:
     name = name.partition(" ")[0]
     name = _SYNONYMS.get(name, name)
     if name not in FILE_TYPES:
-        raise FlagError(
-            f"--ftype {text!r} is not one of {', '.join(FILE_TYPES)}", flag="ftype", value=text
-        )
+        raise FlagError(f"--ftype {text!r} is not one of {', '.join(FILE_TYPES)}", flag="ftype", value=text)
     return name
 
 
@@ -153,7 +151,11 @@ class _Counter:
         return base
 
     def _output(self, tensor: FileTensor, file_type: str, base: str) -> str:
-        if file_type == "MXFP4_MOE" or self.facts.is_falcon or tensor.dims[0] % ggml_type(base).block_elements:
+        if (
+            file_type == "MXFP4_MOE"
+            or self.facts.is_falcon
+            or tensor.dims[0] % ggml_type(base).block_elements
+        ):
             return "Q8_0"
         if file_type in ("IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ2_S", "IQ2_M", "IQ1_M"):
             return "Q5_K"

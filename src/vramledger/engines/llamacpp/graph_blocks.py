@@ -95,7 +95,9 @@ class Blocks:
         made = self._weights.get(name)
         if made is None:
             tensor = self.tensors[name]
-            made = self.graph.weight(*tensor.dims, device=self.places.get(name, self.layer_device), size_bytes=tensor.size_bytes)
+            made = self.graph.weight(
+                *tensor.dims, device=self.places.get(name, self.layer_device), size_bytes=tensor.size_bytes
+            )
             self._weights[name] = made
         return made
 
@@ -125,7 +127,9 @@ class Blocks:
 
     # Attention over a cache.
 
-    def cache_input(self, cells: int, key_width: int, value_width: int, head_dims: tuple[int, int]) -> CacheInput:
+    def cache_input(
+        self, cells: int, key_width: int, value_width: int, head_dims: tuple[int, int]
+    ) -> CacheInput:
         """`value_width` is 0 for a cache of keys alone. Quantised caches rotate rows by a Hadamard matrix."""
         graph, batch = self.graph, self.batch
         tokens = batch.tokens
@@ -200,9 +204,24 @@ class Blocks:
             values = self._cached(batch.value_type, head_v, kv_heads, cells, streams)
         else:
             unit = 2
-            stored = graph.weight(cells, kv_heads, head_v, streams, device=self.cache_device, size_bytes=cells * kv_heads * head_v * streams * unit)
-            values = graph.view(stored, (cells, kv_heads, head_v, streams), (unit * cells * head_v, unit * cells, unit * cells * head_v * kv_heads))
-        q = graph.view(q, (q.shape[0], q.shape[1], q.shape[2] // streams, streams), (q.strides[1], q.strides[2], q.strides[2] * (q.shape[2] // streams)))
+            stored = graph.weight(
+                cells,
+                kv_heads,
+                head_v,
+                streams,
+                device=self.cache_device,
+                size_bytes=cells * kv_heads * head_v * streams * unit,
+            )
+            values = graph.view(
+                stored,
+                (cells, kv_heads, head_v, streams),
+                (unit * cells * head_v, unit * cells, unit * cells * head_v * kv_heads),
+            )
+        q = graph.view(
+            q,
+            (q.shape[0], q.shape[1], q.shape[2] // streams, streams),
+            (q.strides[1], q.strides[2], q.strides[2] * (q.shape[2] // streams)),
+        )
         q, keys, values = (graph.permute(item, 0, 2, 1, 3) for item in (q, keys, values))
         heads, tokens = q.shape[2], q.shape[1]
         bias = (self.weight(sinks),) if sinks and self.has(sinks) else ()
@@ -248,7 +267,11 @@ class Blocks:
         width, tokens = value.shape[0] * value.shape[1], value.shape[2]
         if transposed and value.strides[2] != width * value.unit:
             value = graph.cont(value, width, tokens)
-        flat = graph.view(value, (width, tokens), (value.strides[2],)) if not transposed else graph.reshape(value, width, tokens)
+        flat = (
+            graph.view(value, (width, tokens), (value.strides[2],))
+            if not transposed
+            else graph.reshape(value, width, tokens)
+        )
         if not self.rules.rows:
             flat = graph.transpose(flat) if transposed else flat
         elif transposed:
@@ -259,7 +282,9 @@ class Blocks:
 
     # MLPs.
 
-    def mlp(self, x: GraphTensor, block: str, suffix: str, activation: str = "silu", *, joint: bool = False) -> GraphTensor:
+    def mlp(
+        self, x: GraphTensor, block: str, suffix: str, activation: str = "silu", *, joint: bool = False
+    ) -> GraphTensor:
         """A dense MLP: gated where the file has a gate, or where up is gate and up in one (`joint`)."""
         graph = self.graph
         up = self.project(f"{block}ffn_up{suffix}", x)
@@ -300,7 +325,11 @@ class Blocks:
         tokens, used, count = x.shape[1], mixer.top_k, mixer.num_experts
         if logits is None:
             logits = self.project(f"{block}ffn_gate_inp", x)
-        probs = logits if softmax_after else graph.like("soft_max" if not self.has(f"{block}exp_probs_b.bias") else "unary", logits)
+        probs = (
+            logits
+            if softmax_after
+            else graph.like("soft_max" if not self.has(f"{block}exp_probs_b.bias") else "unary", logits)
+        )
         selection = probs
         if self.has(f"{block}exp_probs_b.bias"):
             selection = graph.like("add", probs, self.weight(f"{block}exp_probs_b.bias"))
@@ -365,13 +394,22 @@ class Blocks:
         by_group = graph.reshape(probs, size, groups, tokens)
         order = graph.like("argsort", by_group)
         top = graph.view(order, (2, groups, tokens), order.strides[1:3])
-        scores = graph.op("get_rows", (1, 2, groups, tokens), graph.reshape(by_group, 1, size, groups, tokens), top)
+        scores = graph.op(
+            "get_rows", (1, 2, groups, tokens), graph.reshape(by_group, 1, size, groups, tokens), top
+        )
         summed = graph.op("sum_rows", (1, groups, tokens), graph.reshape(scores, 2, groups, tokens))
         ranked = graph.like("argsort", graph.reshape(summed, groups, tokens))
         kept = graph.view(ranked, (groups // 2, tokens), (ranked.strides[1],))
         rows = graph.op("get_rows", (size, groups // 2, tokens), by_group, kept)
         filled = graph.like("fill", by_group)
-        masked = GraphTensor("write", filled.shape, (rows, kept, filled), strides=filled.strides, root=filled, device=graph.device)
+        masked = GraphTensor(
+            "write",
+            filled.shape,
+            (rows, kept, filled),
+            strides=filled.strides,
+            root=filled,
+            device=graph.device,
+        )
         return graph.reshape(masked, count, tokens)
 
     # Recurrent layers.
@@ -408,21 +446,34 @@ class Blocks:
         inner, state, groups = mixer.inner, mixer.state, mixer.groups
         channels = inner + 2 * groups * state
         # The states are asked for first, so they are gathered before the projection.
-        gathered = graph.reshape(self.states((mixer.conv_kernel - 1) * channels, copy), mixer.conv_kernel - 1, channels, sequences)
+        gathered = graph.reshape(
+            self.states((mixer.conv_kernel - 1) * channels, copy), mixer.conv_kernel - 1, channels, sequences
+        )
         projected = self.project(f"{block}ssm_in", x)
         projected = graph.reshape(projected, projected.shape[0], length, sequences)
         row, plane = projected.strides[1], projected.strides[2]
-        gate = graph.view(projected, (mixer.head_dim, mixer.heads, length, sequences), (4 * mixer.head_dim, row, plane))
+        gate = graph.view(
+            projected, (mixer.head_dim, mixer.heads, length, sequences), (4 * mixer.head_dim, row, plane)
+        )
         mixed = graph.view(projected, (channels, length, sequences), (row, plane))
         steps = graph.view(projected, (mixer.heads, length, sequences), (row, plane))
-        joined = graph.op("concat", (mixer.conv_kernel - 1 + length, channels, sequences), gathered, graph.transpose(mixed))
+        joined = graph.op(
+            "concat", (mixer.conv_kernel - 1 + length, channels, sequences), gathered, graph.transpose(mixed)
+        )
         self._save(graph.view(joined, (mixer.conv_kernel - 1, channels, sequences), joined.strides[1:3]))
-        cur = graph.op("ssm_conv", (channels, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight"))
+        cur = graph.op(
+            "ssm_conv", (channels, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight")
+        )
         if self.has(f"{block}ssm_conv1d.bias"):
             cur = graph.like("add", cur, self.weight(f"{block}ssm_conv1d.bias"))
         cur = graph.like("unary", cur)
-        inputs = graph.view(cur, (mixer.head_dim, mixer.heads, length, sequences), (4 * mixer.head_dim, *cur.strides[1:3]))
-        pair = [graph.view(cur, (state, groups, length, sequences), (4 * state, *cur.strides[1:3])) for _ in range(2)]
+        inputs = graph.view(
+            cur, (mixer.head_dim, mixer.heads, length, sequences), (4 * mixer.head_dim, *cur.strides[1:3])
+        )
+        pair = [
+            graph.view(cur, (state, groups, length, sequences), (4 * state, *cur.strides[1:3]))
+            for _ in range(2)
+        ]
         steps = graph.like("add", graph.cont(steps), self.weight(f"{block}ssm_dt.bias"))
         scanned = self._scan(inner * batch.tokens, state * inner, inputs, steps, f"{block}ssm_a", pair, copy)
         self._save(graph.view(scanned, (state * inner * sequences,)))
@@ -435,7 +486,14 @@ class Blocks:
         return self.project(f"{block}ssm_out", graph.reshape(out, inner, batch.tokens))
 
     def _scan(
-        self, output: int, state: int, inputs: GraphTensor, steps: GraphTensor, decay: str, pair: list[GraphTensor], copy: GraphTensor
+        self,
+        output: int,
+        state: int,
+        inputs: GraphTensor,
+        steps: GraphTensor,
+        decay: str,
+        pair: list[GraphTensor],
+        copy: GraphTensor,
     ) -> GraphTensor:
         """The scan's result: outputs and new states in one. States are read straight from the cache; what the
         other sequences hold is gathered beside it."""
@@ -446,7 +504,9 @@ class Blocks:
         graph.expand(graph.view(flat, (0,)))
         rest = graph.op("get_rows", (state, max(sequences - 1, 0)), flat, graph.view(copy, (sequences - 1,)))
         main = graph.view(copy, (sequences,))
-        scanned = graph.op("scan", (output + state * sequences,), flat, inputs, steps, self.weight(decay), *pair, main)
+        scanned = graph.op(
+            "scan", (output + state * sequences,), flat, inputs, steps, self.weight(decay), *pair, main
+        )
         graph.expand(scanned)
         left = graph.view(rest, (state, 0))
         graph.expand(graph.write(graph.view(stored, (state, 0)), left))
@@ -457,16 +517,25 @@ class Blocks:
         length, sequences = batch.tokens_per_sequence, batch.sequences
         inner, state = mixer.inner, mixer.state
         rank = self.tensors[f"{block}ssm_dt.weight"].dims[0]
-        gathered = graph.reshape(self.states((mixer.conv_kernel - 1) * inner, copy), mixer.conv_kernel - 1, inner, sequences)
+        gathered = graph.reshape(
+            self.states((mixer.conv_kernel - 1) * inner, copy), mixer.conv_kernel - 1, inner, sequences
+        )
         both = self.project(f"{block}ssm_in", graph.reshape(x, x.shape[0], length, sequences))
         cur, gate = (graph.view(both, (inner, length, sequences), both.strides[1:3]) for _ in range(2))
-        joined = graph.op("concat", (mixer.conv_kernel - 1 + length, inner, sequences), gathered, graph.transpose(cur))
+        joined = graph.op(
+            "concat", (mixer.conv_kernel - 1 + length, inner, sequences), gathered, graph.transpose(cur)
+        )
         self._save(graph.view(joined, (mixer.conv_kernel - 1, inner, sequences), joined.strides[1:3]))
-        cur = graph.op("ssm_conv", (inner, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight"))
+        cur = graph.op(
+            "ssm_conv", (inner, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight")
+        )
         cur = graph.like("unary", graph.like("add", cur, self.weight(f"{block}ssm_conv1d.bias")))
         mixed = graph.matmul(self.weight(f"{block}ssm_x.weight"), cur)
         steps = graph.view(mixed, (rank, length, sequences), mixed.strides[1:3])
-        pair = [graph.view(mixed, (state, 1, length, sequences), (4 * state, *mixed.strides[1:3])) for _ in range(2)]
+        pair = [
+            graph.view(mixed, (state, 1, length, sequences), (4 * state, *mixed.strides[1:3]))
+            for _ in range(2)
+        ]
         if self.has(f"{block}ssm_dt_norm.weight"):
             steps = self.norm(steps, f"{block}ssm_dt_norm")
             pair = [self.norm(pair[0], f"{block}ssm_b_norm"), self.norm(pair[1], f"{block}ssm_c_norm")]
@@ -483,14 +552,20 @@ class Blocks:
         out = self.project(f"{block}ssm_out", out)
         return graph.reshape(out, out.shape[0], batch.tokens)
 
-    def short_convolution(self, x: GraphTensor, block: str, mixer: ShortConvolution, copy: GraphTensor) -> GraphTensor:
+    def short_convolution(
+        self, x: GraphTensor, block: str, mixer: ShortConvolution, copy: GraphTensor
+    ) -> GraphTensor:
         graph, batch = self.graph, self.batch
         length, sequences, width = batch.tokens_per_sequence, batch.sequences, mixer.channels
         projected = self.project(f"{block}shortconv.in_proj", graph.reshape(x, x.shape[0], length, sequences))
-        first, second, third = (graph.view(projected, (width, length, sequences), projected.strides[1:3]) for _ in range(3))
+        first, second, third = (
+            graph.view(projected, (width, length, sequences), projected.strides[1:3]) for _ in range(3)
+        )
         product = graph.op("mul", (width, length, sequences), first, third)
         joined = self._convolution(product, width, mixer.kernel, copy)
-        cur = graph.op("ssm_conv", (width, length, sequences), joined, self.weight(f"{block}shortconv.conv.weight"))
+        cur = graph.op(
+            "ssm_conv", (width, length, sequences), joined, self.weight(f"{block}shortconv.conv.weight")
+        )
         cur = graph.op("mul", (width, length, sequences), second, cur)
         cur = self.project(f"{block}shortconv.out_proj", cur)
         return graph.reshape(cur, cur.shape[0], batch.tokens)
@@ -508,7 +583,10 @@ class Blocks:
             both = self.project(f"{block}ssm_ba", x)
             share = mixer.v_heads // mixer.k_heads
             split = graph.reshape(both, 2 * share, mixer.k_heads, length, sequences)
-            beta, alpha = (graph.view(split, (share, mixer.k_heads, length, sequences), split.strides[1:]) for _ in range(2))
+            beta, alpha = (
+                graph.view(split, (share, mixer.k_heads, length, sequences), split.strides[1:])
+                for _ in range(2)
+            )
             beta = graph.like("unary", graph.cont(beta))
             alpha = graph.cont(alpha, mixer.v_heads, length, sequences)
         else:
@@ -520,11 +598,29 @@ class Blocks:
         beta = graph.reshape(beta, 1, mixer.v_heads, length, sequences)
         decay = graph.reshape(decay, 1, mixer.v_heads, length, sequences)
         joined = self._convolution(mixed, channels, mixer.conv_kernel, copy)
-        state = graph.reshape(self.states(mixer.v_dim * mixer.v_dim * mixer.v_heads, copy), mixer.v_dim, mixer.v_dim, mixer.v_heads, sequences)
-        cur = graph.like("unary", graph.op("ssm_conv", (channels, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight")))
+        state = graph.reshape(
+            self.states(mixer.v_dim * mixer.v_dim * mixer.v_heads, copy),
+            mixer.v_dim,
+            mixer.v_dim,
+            mixer.v_heads,
+            sequences,
+        )
+        cur = graph.like(
+            "unary",
+            graph.op(
+                "ssm_conv", (channels, length, sequences), joined, self.weight(f"{block}ssm_conv1d.weight")
+            ),
+        )
         row = 4 * channels
-        q, k = (graph.view(cur, (mixer.k_dim, mixer.k_heads, length, sequences), (4 * mixer.k_dim, row, row * length)) for _ in range(2))
-        v = graph.view(cur, (mixer.v_dim, mixer.v_heads, length, sequences), (4 * mixer.v_dim, row, row * length))
+        q, k = (
+            graph.view(
+                cur, (mixer.k_dim, mixer.k_heads, length, sequences), (4 * mixer.k_dim, row, row * length)
+            )
+            for _ in range(2)
+        )
+        v = graph.view(
+            cur, (mixer.v_dim, mixer.v_heads, length, sequences), (4 * mixer.v_dim, row, row * length)
+        )
         q, k = graph.like("l2_norm", q), graph.like("l2_norm", k)
         if mixer.k_heads != mixer.v_heads and self.has(f"{block}ssm_ba.weight"):
             times = mixer.v_heads // mixer.k_heads
@@ -535,7 +631,9 @@ class Blocks:
                 )
                 for item in (q, k)
             )  # fmt: skip
-        rows = mixer.v_heads * mixer.v_dim * batch.tokens + mixer.v_dim * mixer.v_dim * mixer.v_heads * sequences
+        rows = (
+            mixer.v_heads * mixer.v_dim * batch.tokens + mixer.v_dim * mixer.v_dim * mixer.v_heads * sequences
+        )
         result = graph.op("delta", (rows,), q, k, v, decay, beta, state)
         output = graph.view(result, (mixer.v_dim, mixer.v_heads, length, sequences))
         self._save(graph.view(result, (mixer.v_dim * mixer.v_dim * mixer.v_heads * sequences,)))
@@ -547,7 +645,9 @@ class Blocks:
 
     # Latent attention.
 
-    def latent(self, x: GraphTensor, block: str, mixer: LatentAttention, cache: CacheInput, positions: GraphTensor) -> GraphTensor:
+    def latent(
+        self, x: GraphTensor, block: str, mixer: LatentAttention, cache: CacheInput, positions: GraphTensor
+    ) -> GraphTensor:
         graph = self.graph
         tokens = self.batch.tokens
         nope, rope, rank, heads = mixer.nope_dim, mixer.rope_dim, mixer.kv_lora_rank, mixer.q_heads
@@ -565,17 +665,28 @@ class Blocks:
         if self.has(f"{block}attn_k_b.weight"):
             q_nope = graph.view(q, (nope, heads, tokens), q.strides[1:3])
             q_pe = graph.like("rope", graph.view(q, (rope, heads, tokens), q.strides[1:3]), positions)
-            absorbed = graph.op("mul_mat", (rank, tokens, heads), self.weight(f"{block}attn_k_b.weight"), graph.permute(q_nope, 0, 2, 1, 3))
-            query = graph.op("concat", (rank + rope, heads, tokens), graph.permute(absorbed, 0, 2, 1, 3), q_pe)
+            absorbed = graph.op(
+                "mul_mat",
+                (rank, tokens, heads),
+                self.weight(f"{block}attn_k_b.weight"),
+                graph.permute(q_nope, 0, 2, 1, 3),
+            )
+            query = graph.op(
+                "concat", (rank + rope, heads, tokens), graph.permute(absorbed, 0, 2, 1, 3), q_pe
+            )
             latent = graph.reshape(latent, rank, 1, tokens)
             key = graph.op("concat", (rank + rope, 1, tokens), latent, k_pe)
-            return self.attend(cache, query, key, latent, 1, values_in_keys=rank, value_up=f"{block}attn_v_b.weight")
+            return self.attend(
+                cache, query, key, latent, 1, values_in_keys=rank, value_up=f"{block}attn_v_b.weight"
+            )
         wide = graph.matmul(self.weight(f"{block}attn_kv_b.weight"), latent)
         step = 4 * (nope + mixer.v_head_dim)
         k_nope = graph.view(wide, (nope, heads, tokens), (step, step * heads))
         value = graph.cont(graph.view(wide, (mixer.v_head_dim, heads, tokens), (step, step * heads)))
         query = graph.like("rope", q, positions)
-        key = graph.op("concat", (nope + rope, heads, tokens), k_nope, graph.op("repeat", (rope, heads, tokens), k_pe))
+        key = graph.op(
+            "concat", (nope + rope, heads, tokens), k_nope, graph.op("repeat", (rope, heads, tokens), k_pe)
+        )
         return self.attend(cache, query, key, value, heads)
 
 

@@ -37,7 +37,9 @@ class EffectiveGemma:
         graph, width, count = self.graph, self.model.hidden_size, self.updates - 1
         target = self._magnitude(x)
         repeated = graph.op("repeat", (width, self.tokens, count), x)
-        added = graph.op("mul_mat", (width, self.tokens, count), self.blocks.weight("altup_proj.weight"), repeated)
+        added = graph.op(
+            "mul_mat", (width, self.tokens, count), self.blocks.weight("altup_proj.weight"), repeated
+        )
         size = self._magnitude(added)
         added = graph.like("div", graph.like("mul", added, target), size)
         return graph.op("concat", (width, self.tokens, self.updates), x, added)
@@ -49,7 +51,9 @@ class EffectiveGemma:
         self.width = table.dims[0] // layers
         device = graph.device
         graph.device = HOST
-        rows = graph.op("get_rows", (table.dims[0], tokens), graph.weight(*table.dims, device=HOST), graph.input(tokens))
+        rows = graph.op(
+            "get_rows", (table.dims[0], tokens), graph.weight(*table.dims, device=HOST), graph.input(tokens)
+        )
         selected = graph.like("scale", graph.reshape(rows, self.width, layers, tokens))
         graph.expand(selected)
         made = graph.matmul(blocks.weight("per_layer_model_proj.weight"), x)
@@ -78,7 +82,9 @@ class EffectiveGemma:
             x = graph.like("mul", x, blocks.weight(f"{block}layer_output_scale.weight"))
         return x
 
-    def layer(self, x: GraphTensor, layer: Layer, attention: Attention, outputs: GraphTensor | None) -> GraphTensor:
+    def layer(
+        self, x: GraphTensor, layer: Layer, attention: Attention, outputs: GraphTensor | None
+    ) -> GraphTensor:
         """A whole layer of Gemma-3n."""
         graph, blocks, block = self.graph, self.blocks, f"blk.{layer.index}."
         predictions = self._predict(x, block)
@@ -139,7 +145,9 @@ class EffectiveGemma:
     def _predict(self, x: GraphTensor, block: str) -> GraphTensor:
         graph, count, tokens, width = self.graph, self.updates, self.tokens, self.model.hidden_size
         modalities = self._modalities(self._slice(x), block)
-        factors = graph.reshape(self.blocks.project(f"{block}altup_predict_coef", modalities), count, count, tokens)
+        factors = graph.reshape(
+            self.blocks.project(f"{block}altup_predict_coef", modalities), count, count, tokens
+        )
         turned = graph.cont(graph.permute(x, 1, 2, 0, 3))
         made = graph.op("mul_mat", (width, count, tokens), turned, factors)
         made = graph.cont(graph.permute(made, 0, 2, 1, 3))

@@ -114,14 +114,20 @@ def _split(graph: Graph, copies: int) -> tuple[list[GraphTensor], list[GraphTens
                 continue
             key = (id(source), here)
             if key not in made:
-                copy = GraphTensor("copy", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes)
+                copy = GraphTensor(
+                    "copy", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes
+                )
                 made[key] = copy
-                reader = GraphTensor("depend", source.shape, (source,), root=source.root or source, device=origin.device)
+                reader = GraphTensor(
+                    "depend", source.shape, (source,), root=source.root or source, device=origin.device
+                )
                 crossing.append(reader)
                 if copies > 1:
                     copy.is_input = True
                     held.extend(
-                        GraphTensor("held", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes)
+                        GraphTensor(
+                            "held", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes
+                        )
                         for _ in range(copies)
                     )
                 else:
@@ -172,7 +178,12 @@ class _Allocator:
 
     def _allocate(self, tensor: GraphTensor) -> None:
         state = self._state(tensor)
-        if state.held or tensor.stored or tensor.root is not None or (tensor.op == "copy" and tensor.is_input):
+        if (
+            state.held
+            or tensor.stored
+            or tensor.root is not None
+            or (tensor.op == "copy" and tensor.is_input)
+        ):
             return
         state.held = True
         if tensor.op in INPLACE and self._take_over(tensor, state):

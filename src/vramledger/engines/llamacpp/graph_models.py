@@ -18,8 +18,8 @@ from vramledger.models.mixers import (
     RECURRENT,
     FullAttention,
     GatedDeltaNet,
-    Layer,
     LatentAttention,
+    Layer,
     Mamba1,
     Mamba2,
     MixtureOfExperts,
@@ -35,7 +35,22 @@ _SCALED_ROWS = {"gemma3", "gemma4", "gemma3n"}
 _NO_ROPE = {"jamba", "nemotron_h", "granitehybrid", "mpt", "bloom", "gpt2", "starcoder"}
 _QUERY_SCALED = {"gemma", "gemma2", "gemma3", "phi3", "phi2"}
 _FOUR_POSITIONS = {"qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"}
-_LAYER_NORM = {"command-r", "cohere2", "gpt2", "gptneox", "falcon", "phi2", "stablelm", "starcoder2", "starcoder", "bloom", "mpt", "olmo", "nemotron", "phimoe"}
+_LAYER_NORM = {
+    "command-r",
+    "cohere2",
+    "gpt2",
+    "gptneox",
+    "falcon",
+    "phi2",
+    "stablelm",
+    "starcoder2",
+    "starcoder",
+    "bloom",
+    "mpt",
+    "olmo",
+    "nemotron",
+    "phimoe",
+}
 _SOFTMAX_AFTER = {"gpt-oss"}
 _UNNORMALISED = {"jamba", "llama4", "olmoe", "qwen2moe"}
 _SQUARED = {"nemotron_h", "nemotron"}
@@ -76,7 +91,14 @@ def build_graph(
 
 
 class _Builder:
-    def __init__(self, model: Model, architecture: Architecture, blocks: Blocks, plan: GraphPlan, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        architecture: Architecture,
+        blocks: Blocks,
+        plan: GraphPlan,
+        layers: Sequence[Layer],
+    ) -> None:
         self.model = model
         self.arch = architecture.name
         self.parallel = architecture.graph == "parallel"
@@ -111,7 +133,9 @@ class _Builder:
         self.blocks.layer_device = graph.device
         if self.arch == "gemma3n" and self.effective is not None:
             cur = self.effective.finish(cur, outputs)
-        cur = self.blocks.norm(cur, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm", self.kind)
+        cur = self.blocks.norm(
+            cur, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm", self.kind
+        )
         if self.arch in ("nemotron_h",):
             cur = self._rows(cur, outputs)
         head = "output.weight" if self.blocks.has("output.weight") else "token_embd.weight"
@@ -145,7 +169,16 @@ class _Builder:
         if self.plan.rules.mixed_input:
             other = graph.op("get_rows", (width, tokens), stored, graph.input(tokens))
             base = graph.op("dup", (width, tokens), graph.input(width, tokens))
-            graph.expand(GraphTensor("write", base.shape, (other, graph.input(tokens, unit=8), base), strides=base.strides, root=base, device=HOST))
+            graph.expand(
+                GraphTensor(
+                    "write",
+                    base.shape,
+                    (other, graph.input(tokens, unit=8), base),
+                    strides=base.strides,
+                    root=base,
+                    device=HOST,
+                )
+            )
         cur = rows
         if self.arch in _SCALED_INPUT:
             graph.device = self.plan.layer_devices[0] if self.plan.layer_devices[0] != HOST else HOST
@@ -218,11 +251,15 @@ class _Builder:
             cur = self.effective.after(cur, layer, outputs)
         return cur
 
-    def _both(self, cur: GraphTensor, residual: GraphTensor, layer: Layer, block: str, outputs: GraphTensor | None) -> GraphTensor:
+    def _both(
+        self, cur: GraphTensor, residual: GraphTensor, layer: Layer, block: str, outputs: GraphTensor | None
+    ) -> GraphTensor:
         """A layer with attention and a recurrence beside it (Falcon-H1)."""
         graph, blocks = self.graph, self.blocks
         attention, recurrence = layer.token_mixers
-        assert isinstance(attention, FullAttention) and isinstance(recurrence, Mamba2) and self.copy is not None
+        assert (
+            isinstance(attention, FullAttention) and isinstance(recurrence, Mamba2) and self.copy is not None
+        )
         first = self._attention(cur, attention, layer.index, block)
         again = blocks.norm(residual, f"{block}attn_norm", self.kind)
         second = blocks.mamba2(again, block, recurrence, self.copy)
@@ -282,15 +319,22 @@ class _Builder:
             joint = blocks.project(f"{block}attn_qkv", x)
             row = joint.strides[1]
             q = graph.view(joint, (mixer.head_dim, mixer.q_heads, tokens), (4 * mixer.head_dim, row))
-            k: GraphTensor | None = graph.view(joint, (mixer.head_dim, mixer.kv_heads, tokens), (4 * mixer.head_dim, row))
-            v: GraphTensor | None = graph.view(joint, (mixer.v_head_dim, mixer.kv_heads, tokens), (4 * mixer.v_head_dim, row))
+            k: GraphTensor | None = graph.view(
+                joint, (mixer.head_dim, mixer.kv_heads, tokens), (4 * mixer.head_dim, row)
+            )
+            v: GraphTensor | None = graph.view(
+                joint, (mixer.v_head_dim, mixer.kv_heads, tokens), (4 * mixer.v_head_dim, row)
+            )
             gate = None
         else:
             wide = blocks.project(f"{block}attn_q", x)
             gate = None
             if wide.shape[0] == 2 * mixer.q_heads * mixer.head_dim:
                 both = graph.reshape(wide, 2 * mixer.head_dim, mixer.q_heads, tokens)
-                q, gate = (graph.view(both, (mixer.head_dim, mixer.q_heads, tokens), both.strides[1:3]) for _ in range(2))
+                q, gate = (
+                    graph.view(both, (mixer.head_dim, mixer.q_heads, tokens), both.strides[1:3])
+                    for _ in range(2)
+                )
             elif self._whole_norm(block):
                 q = wide
             else:

@@ -14,14 +14,41 @@ HOST = -1
 """The place of what the CPU backend computes; devices count from 0."""
 
 # Operations whose result may take the place of an argument (ggml-alloc.c, ggml_op_can_inplace).
-INPLACE = frozenset({"scale", "add", "add_id", "sub", "mul", "div", "sqr", "unary", "rope", "rms_norm", "clamp", "soft_max", "fill"})
+INPLACE = frozenset(
+    {
+        "scale",
+        "add",
+        "add_id",
+        "sub",
+        "mul",
+        "div",
+        "sqr",
+        "unary",
+        "rope",
+        "rms_norm",
+        "clamp",
+        "soft_max",
+        "fill",
+    }
+)
 
 
 class GraphTensor:
     """One tensor of a graph. `strides` are in bytes; `root` is the tensor a view looks into; `stored` marks what
     lies in a buffer of its own (weights, caches); `device` is where it is computed or lies."""
 
-    __slots__ = ("device", "inputs", "is_input", "op", "root", "shape", "size_bytes", "stored", "strides", "unit")
+    __slots__ = (
+        "device",
+        "inputs",
+        "is_input",
+        "op",
+        "root",
+        "shape",
+        "size_bytes",
+        "stored",
+        "strides",
+        "unit",
+    )
 
     def __init__(
         self,
