@@ -117,7 +117,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         **_plain("lfm2", "lfm2_vl", name="lfm2"),
         **_plain("lfm2_moe", name="lfm2moe"),
         **_plain("qwen3_next", name="qwen3next"),
-        **_plain("qwen3_5", "qwen3_5_text", name="qwen35"),
+        **_plain("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", name="qwen35"),
         **_plain("kimi_linear", name="kimi-linear", graph=""),
         **_plain("xlm-roberta", name="bert", graph=""),
         **_plain("rwkv", "rwkv5", name="rwkv6", graph=""),

@@ -99,7 +99,7 @@ def caches_of(
         for mixer in layer.token_mixers
         if windowed and (_window(mixer) or _reads_window(model, mixer))
     )
-    values = [_dims(mixer, latent_files)[1] for mixer in model.token_mixers if _keeps(mixer)]
+    values = [_dims(mixer, latent_files)[1] for mixer in model.token_mixers if _keeps(mixer, settings)]
     widest = max(values, default=0)
     pads_values = not settings.flash and len(set(values)) > 1
     caches, states = [], []
@@ -107,7 +107,7 @@ def caches_of(
         for mixer in layer.token_mixers:
             if isinstance(mixer, RECURRENT):
                 states.append(_state(model, layer.index, mixer, settings))
-            elif _keeps(mixer):
+            elif _keeps(mixer, settings):
                 key, value = _dims(mixer, latent_files)
                 value = widest if pads_values and value else value
                 cells = short if layer.index in layers else full
@@ -149,7 +149,7 @@ def _reads_window(model: Model, mixer: TokenMixer) -> bool:
     return any(_window(item) for item in model.layers[mixer.source_layer].token_mixers)
 
 
-def _keeps(mixer: TokenMixer) -> bool:
+def _keeps(mixer: TokenMixer, settings: Settings) -> bool:
     if isinstance(mixer, (CompressedAttention, IndexedAttention, CrossAttention)):
         raise UnknownArchitecture(
             f"llama.cpp's cache for {type(mixer).__name__} has no rules here", mixer=type(mixer).__name__
@@ -158,7 +158,9 @@ def _keeps(mixer: TokenMixer) -> bool:
         raise UnknownArchitecture(
             "llama.cpp's cache of indexer keys has no rules here", mixer="LatentAttention"
         )
-    return not isinstance(mixer, (SharedKvAttention, EncoderAttention, *RECURRENT))
+    if isinstance(mixer, EncoderAttention):
+        return settings.build.caches_encoders
+    return not isinstance(mixer, (SharedKvAttention, *RECURRENT))
 
 
 def _dims(mixer: TokenMixer, latent_files: bool) -> tuple[int, int]:

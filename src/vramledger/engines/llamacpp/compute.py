@@ -74,6 +74,7 @@ def _graph_bytes(
             mixed_input=build.mixes_inputs,
             embedding_input=build.plans_embeddings,
             rotated_cache=build.rotates_caches,
+            second_mask=architecture.windows and not build.has_windows,
         ),
         layer_devices=placement.layers,
         output_device=placement.output,
@@ -81,7 +82,8 @@ def _graph_bytes(
         cells=caches.cells,
         window_cells=caches.window_cells,
         window_layers=caches.window_layers,
-        offloads=settings.devices > 0 and settings.flags.op_offload and tokens >= OFFLOADED_BATCH,
+        host_attention=not settings.flags.kv_offload,
+        offloads=settings.offloads and tokens >= OFFLOADED_BATCH,
     )
     graph = build_graph(model, architecture, tensors, placement.places, plan, layers)
     return scratch_bytes(graph, copies=copies(settings, placement))
@@ -92,7 +94,7 @@ def copies(settings: Settings, placement: Placement) -> int:
     flags = settings.flags
     whole = placement.offloaded == placement.total_layers and not flags.overrides()
     layered = flags.split_mode in (None, "layer") and flags.kv_offload
-    return PIPELINE_COPIES if settings.devices > 1 and whole and layered else 1
+    return PIPELINE_COPIES if settings.pipelines and settings.devices > 1 and whole and layered else 1
 
 
 def representatives(model: Model, placement: Placement, caches: Caches) -> list[Layer]:

@@ -167,8 +167,7 @@ def _shapes(
     if tail == "norm" and len(shape) == 1 and tensor.layers and shape[0] != model.hidden_size:
         return [(_group_norm(shape, model), "ssm_norm.weight")]
     if (
-        (tail == "norm"
-        and ".mixer." in tensor.name)
+        (tail == "norm" and ".mixer." in tensor.name)
         or ".linear_attn.norm" in tensor.name
         or ".mamba.norm" in tensor.name
     ):

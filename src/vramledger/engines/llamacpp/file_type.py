@@ -26,7 +26,7 @@ FILE_TYPES = MappingProxyType({
 })  # fmt: skip
 """File types by llama-quantize's names, with the type most tensors get."""
 
-_SYNONYMS = MappingProxyType({"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"})
+_SYNONYMS = MappingProxyType({"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "Q2_K_M": "Q2_K"})
 
 _KEPT = (
     "_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight",
@@ -53,7 +53,14 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
 def file_type_name(text: str) -> str:
     """The file type of any spelling ("q4_k_m", "Q4_K - Medium"). Raises FlagError for one that there is not."""
-    name = text.strip().upper().replace(" - MEDIUM", "_M").replace(" - SMALL", "_S").replace(" - LARGE", "_L")
+    name = (
+        text.strip()
+        .upper()
+        .replace(" - MEDIUM", "_M")
+        .replace(" - SMALL", "_S")
+        .replace(" - LARGE", "_L")
+        .replace("IQ3_S MIX", "IQ3_M")
+    )
     name = name.partition(" ")[0]
     name = _SYNONYMS.get(name, name)
     if name not in FILE_TYPES:

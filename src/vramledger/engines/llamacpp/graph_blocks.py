@@ -43,7 +43,8 @@ class Batch(Struct, frozen=True, kw_only=True):
 class GraphRules(Struct, frozen=True, kw_only=True):
     """What differs between builds: `rows` writes caches by set_rows, `fused_gate` computes activation and product
     of a gated MLP as one operation, `half_mask` keeps the mask in F16 with flash attention (else it is cast),
-    `mixed_input` carries embeddings beside tokens, `state_gather` copies states of all sequences at once."""
+    `mixed_input` carries embeddings beside tokens, `embedding_input` has room for embeddings alone,
+    `second_mask` builds the windows' mask over the full cache."""
 
     rows: bool = True
     fused_gate: bool = True
@@ -51,7 +52,7 @@ class GraphRules(Struct, frozen=True, kw_only=True):
     mixed_input: bool = True
     embedding_input: bool = True
     rotated_cache: bool = True
-    outputs_first: bool = True
+    second_mask: bool = False
 
 
 class CacheInput(Struct, kw_only=True):
@@ -85,6 +86,7 @@ class Blocks:
         self.layer_device = 0
         self.cache_device = 0
         self.offloads = False
+        self.host_attention = False
 
     # Weights.
 
@@ -195,7 +197,7 @@ class Blocks:
             self._store(k, cache.key_rows, cache.cells, transposed=False)
         if v is not None and not values_in_keys:
             self._store(v, cache.value_rows, cache.cells, transposed=not batch.flash)
-        graph.device = compute
+        graph.device = HOST if self.host_attention else compute
         streams, cells = batch.streams, cache.cells
         keys = self._cached(batch.key_type, head_k, kv_heads, cells, streams)
         if values_in_keys:
@@ -204,7 +206,7 @@ class Blocks:
             values = self._cached(batch.value_type, head_v, kv_heads, cells, streams)
         else:
             unit = 2
-            stored = graph.weight(
+            stored = graph.cache(
                 cells,
                 kv_heads,
                 head_v,
@@ -257,7 +259,7 @@ class Blocks:
     def _cached(self, kind: str, head: int, heads: int, cells: int, streams: int) -> GraphTensor:
         """The part of a stored cache that is attended to. Its bytes matter where another device reads it."""
         held = ggml_type(kind).bytes_for(head * heads, 1) * cells * streams
-        stored = self.graph.weight(head, heads, cells, streams, device=self.cache_device, size_bytes=held)
+        stored = self.graph.cache(head, heads, cells, streams, device=self.cache_device, size_bytes=held)
         view = self.graph.view(stored, (head, heads, cells, streams))
         view.size_bytes = held
         return view
@@ -276,7 +278,7 @@ class Blocks:
             flat = graph.transpose(flat) if transposed else flat
         elif transposed:
             flat = graph.reshape(flat, 1, width * tokens)
-        target = graph.weight(width, cells, device=self.cache_device)
+        target = graph.cache(width, cells, device=self.cache_device)
         others = (rows,) if rows is not None and self.rules.rows else ()
         graph.expand(graph.write(graph.view(target, (width, cells)), flat, *others))
 
@@ -418,7 +420,7 @@ class Blocks:
         """The states of the sequences of this batch, gathered from the cache."""
         graph = self.graph
         sequences = self.batch.sequences
-        stored = graph.weight(elements, sequences, device=self.cache_device)
+        stored = graph.cache(elements, sequences, device=self.cache_device)
         flat = graph.reshape(stored, elements, sequences)
         graph.expand(graph.view(flat, (0,)))
         gathered = graph.op("get_rows", (elements, sequences), flat, copy)
@@ -428,7 +430,7 @@ class Blocks:
 
     def _save(self, value: GraphTensor) -> None:
         graph = self.graph
-        target = graph.weight(_elements(value), device=self.cache_device)
+        target = graph.cache(_elements(value), device=self.cache_device)
         graph.expand(graph.write(graph.view(target, (_elements(value),)), value))
 
     def _convolution(self, x: GraphTensor, channels: int, kernel: int, copy: GraphTensor) -> GraphTensor:
@@ -499,7 +501,7 @@ class Blocks:
         other sequences hold is gathered beside it."""
         graph = self.graph
         sequences = self.batch.sequences
-        stored = graph.weight(state, sequences, device=self.cache_device)
+        stored = graph.cache(state, sequences, device=self.cache_device)
         flat = graph.reshape(stored, state, sequences)
         graph.expand(graph.view(flat, (0,)))
         rest = graph.op("get_rows", (state, max(sequences - 1, 0)), flat, graph.view(copy, (sequences - 1,)))

@@ -13,6 +13,7 @@ from vramledger.units import round_up
 
 HOST_ALIGNMENT = 32
 DEVICE_ALIGNMENT = 128
+VIEWS = frozenset({"view", "reshape", "permute"})
 _ENDLESS = 1 << 62
 
 
@@ -103,33 +104,30 @@ def _split(graph: Graph, copies: int) -> tuple[list[GraphTensor], list[GraphTens
 
     device: int | None = None
     for node in graph.nodes:
-        if node.device != device and not _is_view(node):
+        is_view = node.op in VIEWS
+        if not is_view and (node.device != device or (crossing and _brings_weight(node))):
             finish()
             device = node.device
-        here = node.device if device is None or not _is_view(node) else device
         changed = list(node.inputs)
         for position, source in enumerate(node.inputs):
-            origin = (source.root or source) if _is_view(source) else source
-            if _is_view(node) or origin.device == here:
+            origin = source.root or source
+            if is_view or origin.device == device:
                 continue
-            key = (id(source), here)
+            assert device is not None
+            key = (id(source), device)
             if key not in made:
-                copy = GraphTensor(
-                    "copy", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes
+                made[key] = copy = GraphTensor(
+                    "copy", source.shape, unit=source.unit, device=device, size_bytes=source.size_bytes
                 )
-                made[key] = copy
-                reader = GraphTensor(
-                    "depend", source.shape, (source,), root=source.root or source, device=origin.device
+                crossing.append(
+                    GraphTensor("depend", source.shape, (source,), root=origin, device=origin.device)
                 )
-                crossing.append(reader)
                 if copies > 1:
-                    copy.is_input = True
-                    held.extend(
-                        GraphTensor(
-                            "held", source.shape, unit=source.unit, device=here, size_bytes=source.size_bytes
-                        )
-                        for _ in range(copies)
-                    )
+                    copy.op = "shared"
+                    held.extend(_duplicates(source, device, copies))
+                    if origin.is_input and origin.op == "input":
+                        origin.op = "held"
+                        held.extend(_duplicates(source, origin.device, copies - 1))
                 else:
                     crossing.append(copy)
             changed[position] = made[key]
@@ -140,8 +138,17 @@ def _split(graph: Graph, copies: int) -> tuple[list[GraphTensor], list[GraphTens
     return order, held
 
 
-def _is_view(tensor: GraphTensor) -> bool:
-    return tensor.root is not None
+def _duplicates(source: GraphTensor, device: int, count: int) -> list[GraphTensor]:
+    """Copies that stay for the whole graph."""
+    return [
+        GraphTensor("held", source.shape, unit=source.unit, device=device, size_bytes=source.size_bytes)
+        for _ in range(count)
+    ]
+
+
+def _brings_weight(node: GraphTensor) -> bool:
+    """Whether a weight has to be copied for the node: a new run starts, so that the place of earlier ones is reused."""
+    return any(source.op == "weight" and source.device != node.device for source in node.inputs)
 
 
 class _Allocator:
@@ -178,12 +185,7 @@ class _Allocator:
 
     def _allocate(self, tensor: GraphTensor) -> None:
         state = self._state(tensor)
-        if (
-            state.held
-            or tensor.stored
-            or tensor.root is not None
-            or (tensor.op == "copy" and tensor.is_input)
-        ):
+        if state.held or tensor.stored or tensor.root is not None or tensor.op == "shared":
             return
         state.held = True
         if tensor.op in INPLACE and self._take_over(tensor, state):

@@ -16,6 +16,7 @@ from vramledger.engines.llamacpp.graph_gemma import EffectiveGemma
 from vramledger.engines.llamacpp.tensor_graph import HOST, Graph, GraphTensor
 from vramledger.models.mixers import (
     RECURRENT,
+    ChunkedAttention,
     FullAttention,
     GatedDeltaNet,
     LatentAttention,
@@ -25,6 +26,7 @@ from vramledger.models.mixers import (
     MixtureOfExperts,
     SharedKvAttention,
     ShortConvolution,
+    SlidingWindowAttention,
 )
 from vramledger.models.model import Model
 
@@ -72,6 +74,7 @@ class GraphPlan(Struct, frozen=True, kw_only=True):
     window_cells: int
     window_layers: frozenset[int]
     offloads: bool = False
+    host_attention: bool = False
 
 
 def build_graph(
@@ -87,6 +90,7 @@ def build_graph(
     by_name = {item.name: item for item in tensors}
     blocks = Blocks(graph, plan.batch, plan.rules, by_name, places)
     blocks.offloads = plan.offloads
+    blocks.host_attention = plan.host_attention
     return _Builder(model, architecture, blocks, plan, layers).build()
 
 
@@ -112,6 +116,7 @@ class _Builder:
         self.copy: GraphTensor | None = None
         self.full: CacheInput | None = None
         self.windowed: CacheInput | None = None
+        self.second: CacheInput | None = None
         self.effective = EffectiveGemma(blocks, model) if self.arch in ("gemma3n", "gemma4") else None
 
     def build(self) -> Graph:
@@ -211,6 +216,8 @@ class _Builder:
         kept = (attention[0].head_dim, attention[0].v_head_dim) if uniform else (1, 1)
         if len(self.plan.window_layers) < len(attention) or not self.plan.window_cells:
             self.full = self.blocks.cache_input(self.plan.cells, 1, widest, kept)
+        if self.plan.rules.second_mask:
+            self.second = self.blocks.cache_input(self.plan.cells, 1, widest, kept)
         if self.plan.window_cells:
             self.windowed = self.blocks.cache_input(self.plan.window_cells, 1, widest, kept)
 
@@ -313,6 +320,8 @@ class _Builder:
         graph, blocks = self.graph, self.blocks
         tokens = self.batch.tokens
         cache = self.windowed if index in self.plan.window_layers else self.full
+        if self.second is not None and isinstance(mixer, (SlidingWindowAttention, ChunkedAttention)):
+            cache = self.second
         assert cache is not None
         shared = isinstance(mixer, SharedKvAttention)
         if blocks.has(f"{block}attn_qkv.weight"):

@@ -78,11 +78,12 @@ def measure(
     )
     caches = caches_of(model, architecture, settings, file.tensors)
     known = bool(architecture.graph)
+    has_head = architecture.name != "bert"
     if known:
         sizes = compute_bytes(model, architecture, file.tensors, settings, caches, placement)
         compute = {device: _tolerance(size, device, settings) for device, size in sizes.items()}
     else:
-        compute = _bounded(model, settings, caches)
+        compute = _bounded(model, settings, caches, has_head)
     return Measured(
         settings=settings,
         placement=placement,
@@ -103,7 +104,7 @@ def _tolerance(size: int, device: int, settings: Settings) -> ByteRange:
     return ByteRange(max(size - spread, 0), size, size + spread)
 
 
-def _bounded(model: Model, settings: Settings, caches: Caches) -> Mapping[int, ByteRange]:
+def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -> Mapping[int, ByteRange]:
     """A graph that is not built here: the MLP's or the logits' stage of a plain transformer, from half to three times."""
     wide = [
         layer.channel_mixer.intermediate
@@ -114,7 +115,7 @@ def _bounded(model: Model, settings: Settings, caches: Caches) -> Mapping[int, B
     tokens, hidden = settings.tokens, model.hidden_size
     rows = min(tokens, settings.outputs)
     mlp = tokens * (4 * (3 * max(wide, default=2 * hidden) + 4 * hidden) + 2 * caches.cells)
-    logits = 4 * model.vocab_size * rows + 8 * hidden * tokens
+    logits = 0 if not has_head else 4 * model.vocab_size * rows + 8 * hidden * tokens
     size = max(mlp, logits)
     out = {device: ByteRange(size // 2, size, 3 * size) for device in range(settings.devices)}
     inputs = tokens * (8 * hidden + 4 * caches.cells)

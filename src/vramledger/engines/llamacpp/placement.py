@@ -82,7 +82,7 @@ def place(
     span_start, span_end, at, host = -1, -1, 0, 0
     for item in tensors:
         size = round_up(item.size_bytes, 32)
-        where = _place(item, layers, output)
+        where = _place(item, layers, output, settings)
         where = _overridden(item.name, overrides, where, devices, experts_on_host)
         places[item.name] = where
         if where == HOST:
@@ -159,10 +159,12 @@ def _device(il: int, start: int, active: int, shares: Sequence[float]) -> int:
     return next((device for device, share in enumerate(shares) if share > part), len(shares) - 1)
 
 
-def _place(tensor: FileTensor, layers: Sequence[int], output: int) -> int:
+def _place(tensor: FileTensor, layers: Sequence[int], output: int, settings: Settings) -> int:
     layer = tensor.layer
     if layer is not None:
         return layers[layer] if layer < len(layers) else HOST
+    if tensor.name.startswith("per_layer_") and not settings.build.keeps_layer_inputs_on_host:
+        return output
     if tensor.name.startswith(_INPUT):
         return HOST
     if tensor.name == "rope_freqs.weight":

@@ -25,9 +25,16 @@ DEFAULT_PROMPT_CACHE_MIB = 8192
 DEFAULT_CHECKPOINTS = 32
 
 
+_NO_OFFLOAD = ("apple", "huawei")
+"""Backends that compute nothing of a layer whose weights are on the host."""
+_PIPELINES = ("nvidia", "amd", "custom")
+"""Backends with asynchronous copies and events, which pipeline parallelism needs."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """One context. `context` is n_ctx over all streams, `context_per_sequence` n_ctx_seq, `streams` how many parts
-    the cache has; `outputs` is n_outputs_max."""
+    the cache has; `outputs` is n_outputs_max; `offloads` whether large batches of host layers are computed on a device, `pipelines`
+    whether the backend can copy while it computes."""
 
     build: LlamaBuild
     flags: LlamaFlags
@@ -44,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     key_type: str
     value_type: str
     context_is_set: bool
+    offloads: bool
+    pipelines: bool
 
     @property
     def tokens(self) -> int:
@@ -108,6 +117,8 @@ def resolve(
         key_type=key,
         value_type=value,
         context_is_set=bool(asked),
+        offloads=devices > 0 and flags.op_offload and device.vendor not in _NO_OFFLOAD,
+        pipelines=device.vendor in _PIPELINES,
     )
 
 
@@ -139,7 +150,8 @@ def window_cells(settings: Settings, window: int) -> int:
     if settings.flags.swa_full:
         return full
     times = settings.slots if settings.is_unified else 1
-    return min(full, round_up(window * times + settings.ubatch, 256))
+    batch = settings.ubatch if settings.build.windows_by_ubatch else settings.batch
+    return min(full, round_up(window * times + batch, 256))
 
 
 def share_of_slots(settings: Settings) -> int:

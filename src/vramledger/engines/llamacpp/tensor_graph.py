@@ -105,9 +105,13 @@ class Graph:
         return GraphTensor("input", full_shape(*dims), unit=unit, is_input=True, device=HOST)
 
     def weight(self, *dims: int, device: int | None = None, size_bytes: int | None = None) -> GraphTensor:
-        """A stored tensor; `size_bytes` is what a copy of it takes on another device."""
+        """A tensor of the file; `size_bytes` is what a copy of it takes on another device."""
         place = self.device if device is None else device
-        return GraphTensor("none", full_shape(*dims), stored=True, device=place, size_bytes=size_bytes)
+        return GraphTensor("weight", full_shape(*dims), stored=True, device=place, size_bytes=size_bytes)
+
+    def cache(self, *dims: int, device: int, size_bytes: int | None = None) -> GraphTensor:
+        """A tensor of a cache, kept between steps."""
+        return GraphTensor("cache", full_shape(*dims), stored=True, device=device, size_bytes=size_bytes)
 
     # Operations.
 
@@ -185,7 +189,7 @@ class Graph:
                 if id(current.inputs[position]) not in self._seen:
                     stack.append((current.inputs[position], 0))
                 continue
-            if current.op in ("none", "input"):
+            if current.op in ("weight", "cache", "input"):
                 self.leaves.append(current)
             else:
                 self.nodes.append(current)

@@ -30,6 +30,21 @@ class LlamaBuild(Struct, frozen=True, order=True):
         return self.number >= 5427
 
     @property
+    def windows_by_ubatch(self) -> bool:
+        """Windowed caches have room for a ubatch; before, for a batch (PR 13833, June 2025)."""
+        return self.number >= 5556
+
+    @property
+    def keeps_layer_inputs_on_host(self) -> bool:
+        """Gemma-3n's table of layer inputs stays on the host; before, it lay with the output (summer 2025)."""
+        return self.number >= 6100
+
+    @property
+    def caches_encoders(self) -> bool:
+        """Encoders had a KV cache that nothing read (until May 2025)."""
+        return self.number < 5500
+
+    @property
     def has_latents(self) -> bool:
         """One latent a token for MLA files that carry the keys (PR 12801, April 2025)."""
         return self.number >= 5139
@@ -101,13 +116,13 @@ class LlamaBuild(Struct, frozen=True, order=True):
 
 
 NEWEST = LlamaBuild(11549)
-OLDEST = LlamaBuild(3000)
+OLDEST = LlamaBuild(2300)
 
 
 def parse_version(text: str) -> LlamaBuild:
     """The build of "b5285", "5285", "b5285-abc123", or of a mark: 2025-02, 2026-05, newest.
 
-    Raises FlagError for anything else and for builds before b3000.
+    Raises FlagError for anything else and for builds before b2300.
     """
     plain = text.strip().lower()
     if plain in _MARKS:
