@@ -9,6 +9,7 @@ VLLM ?= 0.32.0
 VLLM_VENV ?= .vllm
 TRANSFORMERS ?= 5.23.0
 TRANSFORMERS_VENV ?= .transformers
+LLAMACPP_VENV ?= .llamacpp
 DEVICE ?=
 PLANS ?= 100000
 JOBS ?= 2
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers docs bench bench-sweep fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp docs bench bench-sweep fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -57,6 +58,12 @@ conformance-transformers: $(VENV)/.run
 	$(BIN)/python -m tools.conformance.continuous_batching --venv "$(TRANSFORMERS_VENV)" \
 		$(if $(wildcard $(TRANSFORMERS_VENV)),,--make "$(TRANSFORMERS)" --uv "$(UV)") \
 		--table build/conformance-transformers.md
+
+# Plans against llama.cpp's own no-allocation measure of header-only files: make agreement-llamacpp (needs uv, 34 MB and
+# half a minute; no GPU, no weights).
+agreement-llamacpp: $(VENV)/.run
+	$(BIN)/python -m tools.llamacpp_agreement --venv "$(LLAMACPP_VENV)" $(if $(wildcard $(LLAMACPP_VENV)),,--make --uv "$(UV)") \
+		--table docs/llamacpp-agreement.md --record tests/engines/recorded/llamacpp-b11549.jsonl
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

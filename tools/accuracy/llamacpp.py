@@ -12,6 +12,7 @@ from typing import Any
 
 from tools.accuracy.comparison import Comparison, Result, scored
 from tools.accuracy.data import ModelSet
+
 from vramledger.engines.llamacpp.flags import CACHE_TYPES, LlamaFlags
 from vramledger.engines.llamacpp.measure import Measured
 from vramledger.engines.llamacpp.planner import configure

@@ -34,6 +34,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
     graph: str = "transformer"
     since: int = 0
 
+    @property
+    def head_first(self) -> bool:
+        """Whether the head is made before the table it is tied to, so that the host holds both."""
+        return self.name in ("gemma3n", "gemma4")
+
 
 def _plain(
     *model_types: str, name: str = "", windows: bool = False, graph: str = "transformer"

@@ -26,7 +26,7 @@ def device_entries(
     name = device_name(device, index)
     out: list[Entry] = []
     if index == HOST:
-        out.append(_entry(Owner.WEIGHTS, f"{name} model buffer", placement.host_bytes, file.evidence))
+        out.append(_entry(Owner.WEIGHTS, f"{name} model buffer", measured.model_bytes(HOST), file.evidence))
     else:
         size = placement.device_bytes[index]
         tied = placement.tied_bytes if placement.output == index and not placement.split_bytes[index] else 0

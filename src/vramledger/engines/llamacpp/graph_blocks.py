@@ -56,9 +56,10 @@ class GraphRules(Struct, frozen=True, kw_only=True):
 
 
 class CacheInput(Struct, kw_only=True):
-    """The inputs of one cache: its cells, where rows go, what may be attended to."""
+    """The inputs of one cache: its cells, the widest layer's values, where rows go, what may be attended to."""
 
     cells: int
+    value_width: int
     key_rows: GraphTensor
     value_rows: GraphTensor | None
     mask: GraphTensor
@@ -145,7 +146,9 @@ class Blocks:
         half = batch.flash and self.rules.half_mask
         rows = per_stream if self.rules.half_mask else -(-per_stream // 64) * 64
         mask = graph.input(cells, rows, 1, batch.streams, unit=2 if half else 4)
-        made = CacheInput(cells=cells, key_rows=key_rows, value_rows=value_rows, mask=mask)
+        made = CacheInput(
+            cells=cells, value_width=value_width, key_rows=key_rows, value_rows=value_rows, mask=mask
+        )
         if batch.flash and not half:
             made.mask = graph.op("cast", mask.shape, mask, unit=2)
         if self.rules.rotated_cache and value_width:
@@ -194,9 +197,11 @@ class Blocks:
         head_k = q.shape[0]
         head_v = values_in_keys or (v.shape[0] if v is not None else head_k)
         if k is not None:
-            self._store(k, cache.key_rows, cache.cells, transposed=False)
+            self._store(k, cache.key_rows, cache.cells, transposed=False, widest=0)
         if v is not None and not values_in_keys:
-            self._store(v, cache.value_rows, cache.cells, transposed=not batch.flash)
+            self._store(
+                v, cache.value_rows, cache.cells, transposed=not batch.flash, widest=cache.value_width
+            )
         graph.device = HOST if self.host_attention else compute
         streams, cells = batch.streams, cache.cells
         keys = self._cached(batch.key_type, head_k, kv_heads, cells, streams)
@@ -259,12 +264,23 @@ class Blocks:
     def _cached(self, kind: str, head: int, heads: int, cells: int, streams: int) -> GraphTensor:
         """The part of a stored cache that is attended to. Its bytes matter where another device reads it."""
         held = ggml_type(kind).bytes_for(head * heads, 1) * cells * streams
-        stored = self.graph.cache(head, heads, cells, streams, device=self.cache_device, size_bytes=held)
+        stored = self.graph.cache(
+            head,
+            heads,
+            cells,
+            streams,
+            device=self.cache_device,
+            unit=4 if kind == "F32" else 2,
+            size_bytes=held,
+        )
         view = self.graph.view(stored, (head, heads, cells, streams))
         view.size_bytes = held
         return view
 
-    def _store(self, value: GraphTensor, rows: GraphTensor | None, cells: int, *, transposed: bool) -> None:
+    def _store(
+        self, value: GraphTensor, rows: GraphTensor | None, cells: int, *, transposed: bool, widest: int
+    ) -> None:
+        """Transposed values are padded to the widest layer's."""
         graph = self.graph
         width, tokens = value.shape[0] * value.shape[1], value.shape[2]
         if transposed and value.strides[2] != width * value.unit:
@@ -274,6 +290,9 @@ class Blocks:
             if not transposed
             else graph.reshape(value, width, tokens)
         )
+        if transposed and self.rules.rows and width < widest:
+            flat = graph.op("pad", (widest, tokens), flat)
+            width = widest
         if not self.rules.rows:
             flat = graph.transpose(flat) if transposed else flat
         elif transposed:

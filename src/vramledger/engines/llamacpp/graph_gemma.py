@@ -25,8 +25,23 @@ class EffectiveGemma:
         self.tokens = blocks.batch.tokens
         self.inputs: GraphTensor | None = None
         self.width = 0
+        self.rows: GraphTensor | None = None
         projection = blocks.tensors.get("altup_proj.weight")
         self.updates = projection.dims[2] + 1 if projection is not None else 0
+
+    def gather(self) -> None:
+        """The rows of all layers' inputs, which Gemma-4 asks for before anything else."""
+        if self.blocks.has("per_layer_token_embd.weight"):
+            self.rows = self._rows()
+            self.graph.expand(self.rows)
+
+    def _rows(self) -> GraphTensor:
+        graph = self.graph
+        table = self.blocks.tensors["per_layer_token_embd.weight"]
+        self.width = table.dims[0] // self.model.num_layers
+        graph.device = HOST
+        stored = graph.weight(*table.dims, device=HOST)
+        return graph.op("get_rows", (table.dims[0], self.tokens), stored, graph.input(self.tokens))
 
     def start(self, x: GraphTensor) -> GraphTensor:
         """The inputs of all layers, and the stream copied for the alternating updates."""
@@ -47,15 +62,12 @@ class EffectiveGemma:
     def _per_layer(self, x: GraphTensor) -> None:
         graph, blocks, tokens = self.graph, self.blocks, self.tokens
         layers = self.model.num_layers
-        table = blocks.tensors["per_layer_token_embd.weight"]
-        self.width = table.dims[0] // layers
         device = graph.device
+        rows = self.rows if self.rows is not None else self._rows()
         graph.device = HOST
-        rows = graph.op(
-            "get_rows", (table.dims[0], tokens), graph.weight(*table.dims, device=HOST), graph.input(tokens)
-        )
         selected = graph.like("scale", graph.reshape(rows, self.width, layers, tokens))
-        graph.expand(selected)
+        if self.rows is None:
+            graph.expand(selected)
         made = graph.matmul(blocks.weight("per_layer_model_proj.weight"), x)
         made = graph.reshape(graph.like("scale", made), self.width, layers, tokens)
         made = blocks.norm(made, "per_layer_proj_norm")

@@ -121,6 +121,8 @@ class _Builder:
 
     def build(self) -> Graph:
         graph, batch = self.graph, self.batch
+        if self.effective is not None and self.arch == "gemma4":
+            self.effective.gather()
         cur = self._embed()
         graph.device = self.plan.layer_devices[self.layers[0].index]
         self._inputs()

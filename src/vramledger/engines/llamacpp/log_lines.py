@@ -133,7 +133,7 @@ def _states(measured: Measured, device: Device) -> list[str]:
     shift, state = sum(item.shift_bytes for item in states), sum(item.state_bytes for item in states)
     slots = measured.settings.slots
     lines.append(
-        f"llama_memory_recurrent: size = {(shift + state) / MIB:7.2f} MiB ({slots:6d} cells, {len(states):3d} layers, "
+        f"llama_memory_recurrent: size = {(shift + state) / MIB:7.2f} MiB ({slots:6d} cells, {len(measured.placement.layers):3d} layers, "
         f"{slots:2d} seqs), R (f32): {shift / MIB:7.2f} MiB, S (f32): {state / MIB:7.2f} MiB"
     )
     return lines

@@ -49,7 +49,8 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     def model_bytes(self, device: int) -> int:
         if device == HOST:
-            return self.placement.host_bytes
+            again = 0 if self.settings.flags.mmap else self.placement.host_tied_bytes
+            return self.placement.host_bytes + again
         return self.placement.device_bytes[device] + self.placement.split_bytes[device]
 
     def used_bytes(self, device: int) -> int:
@@ -75,6 +76,7 @@ def measure(
         free_bytes,
         gpu_layers=gpu_layers,
         experts_on_host=experts_on_host,
+        head_first=architecture.head_first,
     )
     caches = caches_of(model, architecture, settings, file.tensors)
     known = bool(architecture.graph)
@@ -104,7 +106,7 @@ def _tolerance(size: int, device: int, settings: Settings) -> ByteRange:
     return ByteRange(max(size - spread, 0), size, size + spread)
 
 
-def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -> Mapping[int, ByteRange]:
+def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -> dict[int, ByteRange]:
     """A graph that is not built here: the MLP's or the logits' stage of a plain transformer, from half to three times."""
     wide = [
         layer.channel_mixer.intermediate

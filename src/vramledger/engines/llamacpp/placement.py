@@ -7,12 +7,14 @@ src/llama-model-loader.cpp (overrides, tied output), ggml/src/ggml-cuda/ggml-cud
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from vramledger.engines.llamacpp.file_tensors import FileTensor
+from vramledger.engines.llamacpp.graph_memory import DEVICE_ALIGNMENT, HOST_ALIGNMENT
 from vramledger.engines.llamacpp.settings import Settings
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.errors import FlagError
@@ -38,6 +40,8 @@ class Placement(Struct, frozen=True, kw_only=True):
 
     `device_bytes` are model buffers by device, `split_bytes` what row split puts there beside, `host_bytes` the
     sum on the host, `host_span_bytes` what a mapping of the file from its first to its last host tensor covers.
+    `tied_bytes` is what a tied table takes beside the head on a device, `host_tied_bytes` what it takes a second time
+    on the host where nothing is mapped.
     """
 
     layers: tuple[int, ...]
@@ -50,6 +54,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     offloaded: int
     total_layers: int
     tied_bytes: int
+    host_tied_bytes: int
 
 
 def place(
@@ -60,6 +65,7 @@ def place(
     *,
     gpu_layers: int | None = None,
     experts_on_host: int | None = None,
+    head_first: bool = False,
 ) -> Placement:
     """Place every tensor. `free_bytes` of each device decide the split where -ts does not; `gpu_layers` and
     `experts_on_host` (first blocks' experts) stand in for flags that fitting chose.
@@ -77,28 +83,29 @@ def place(
         output = _device(blocks, start, active, shares)
     places: dict[str, int] = {}
     device_bytes, split_bytes = [0] * devices, [0] * devices
-    overrides = settings.flags.overrides()
+    overrides = [(pattern, _buffer(text, devices)) for pattern, text in settings.flags.overrides()]
     rows = settings.flags.split_mode == "row" and devices > 1
     span_start, span_end, at, host = -1, -1, 0, 0
     for item in tensors:
-        size = round_up(item.size_bytes, 32)
+        size = round_up(item.size_bytes, HOST_ALIGNMENT)
         where = _place(item, layers, output, settings)
-        where = _overridden(item.name, overrides, where, devices, experts_on_host)
+        where = _overridden(item.name, overrides, where, experts_on_host)
         places[item.name] = where
         if where == HOST:
-            host += item.size_bytes
+            host += size
             span_start = at if span_start < 0 else span_start
             span_end = at + item.size_bytes
         elif rows and len(item.dims) == 2 and min(item.dims) > 1 and not item.name.startswith(_INPUT):
             for device, part in enumerate(_rows(item, shares)):
                 split_bytes[device] += part
         else:
-            device_bytes[where] += item.size_bytes
+            device_bytes[where] += round_up(item.size_bytes, DEVICE_ALIGNMENT)
         at += size
-    tied = 0
+    tied = again = 0
     if not any(item.name == "output.weight" for item in tensors):
         table = next((item for item in tensors if item.name == "token_embd.weight"), None)
         tied = table.size_bytes if table is not None and output != HOST else 0
+        again = table.size_bytes if table is not None and output == HOST and head_first else 0
         if tied and rows and table is not None:
             for device, part in enumerate(_rows(table, shares)):
                 split_bytes[device] += part
@@ -115,6 +122,7 @@ def place(
         offloaded=min(count, blocks + 1) if devices else 0,
         total_layers=blocks + 1,
         tied_bytes=tied,
+        host_tied_bytes=again,
     )
 
 
@@ -173,12 +181,11 @@ def _place(tensor: FileTensor, layers: Sequence[int], output: int, settings: Set
 
 
 def _overridden(
-    name: str, overrides: Sequence[tuple[object, str]], where: int, devices: int, experts_on_host: int | None
+    name: str, overrides: Sequence[tuple[re.Pattern[str], int]], where: int, experts_on_host: int | None
 ) -> int:
-    for pattern, buffer in overrides:
-        if pattern.search(name) is None:  # type: ignore[attr-defined]
-            continue
-        return _buffer(buffer, devices)
+    for pattern, place_of_matches in overrides:
+        if pattern.search(name) is not None:
+            return place_of_matches
     if experts_on_host and "exps" in name:
         head = name.split(".")
         if len(head) > 1 and head[1].isdigit() and int(head[1]) < experts_on_host:

@@ -91,6 +91,7 @@ def resolve(
         asked, unified = per_slot * slots, True
     total = context or asked or model.max_position_embeddings
     pad = 256 if build.pads_context_always or flash else 32
+    batch = min(flags.batch_size or DEFAULT_BATCH, max(total, 1))
     total = round_up(max(total, 1), pad)
     streams = slots if build.has_streams and not unified else 1
     per_sequence = total
@@ -99,7 +100,6 @@ def resolve(
         total = per_sequence * slots
     elif not build.has_streams:
         per_sequence = total // slots
-    batch = min(flags.batch_size or DEFAULT_BATCH, total)
     ubatch = min(flags.ubatch_size or DEFAULT_UBATCH, batch)
     return Settings(
         build=build,

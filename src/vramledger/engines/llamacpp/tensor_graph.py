@@ -109,9 +109,11 @@ class Graph:
         place = self.device if device is None else device
         return GraphTensor("weight", full_shape(*dims), stored=True, device=place, size_bytes=size_bytes)
 
-    def cache(self, *dims: int, device: int, size_bytes: int | None = None) -> GraphTensor:
+    def cache(self, *dims: int, device: int, unit: int = 4, size_bytes: int | None = None) -> GraphTensor:
         """A tensor of a cache, kept between steps."""
-        return GraphTensor("cache", full_shape(*dims), stored=True, device=device, size_bytes=size_bytes)
+        return GraphTensor(
+            "cache", full_shape(*dims), unit=unit, stored=True, device=device, size_bytes=size_bytes
+        )
 
     # Operations.
 
