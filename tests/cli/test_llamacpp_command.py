@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from tests.sources.gguf_builder import llama
+from gguf_builder import llama
 
 from five_kinds import DENSE, FIVE, write_config
 from vramledger.cli import main

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.sources.gguf_builder import llama
+from gguf_builder import llama
 from tools.accuracy.data import ModelSet
 
 from vramledger.answer import Plan
