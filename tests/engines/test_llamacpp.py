@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gguf_builder import llama
@@ -35,13 +36,13 @@ def checkpoint(name: str) -> Checkpoint:
     return checkpoint_from_source(MODELS.source(name))
 
 
-def measured(name: str, build: LlamaBuild = NEWEST, device: str = "H100", **flags: object) -> Measured:
+def measured(name: str, build: LlamaBuild = NEWEST, device: str = "H100", **flags: Any) -> Measured:
     values = {"parallel": 1, "fit": "off", **flags}
-    return configure(checkpoint(name), find_device(device), build, LlamaFlags(**values))[2].measured  # type: ignore[arg-type]
+    return configure(checkpoint(name), find_device(device), build, LlamaFlags(**values))[2].measured
 
 
-def planned(name: str, device: str = "H100", **flags: object) -> Plan:
-    return plan(checkpoint(name), find_device(device), flags=LlamaFlags(**flags))  # type: ignore[arg-type]
+def planned(name: str, device: str = "H100", **flags: Any) -> Plan:
+    return plan(checkpoint(name), find_device(device), flags=LlamaFlags(**flags))
 
 
 def kv_mib(found: Measured) -> tuple[float, float]:
@@ -72,7 +73,7 @@ def kv_mib(found: Measured) -> tuple[float, float]:
         ("deepseek-ai__DeepSeek-V3", {"ctx_size": 32768}, (2196.0, 0)),
     ],
 )
-def test_kv_of_the_worked_cases(name: str, flags: dict[str, object], expected: tuple[float, float]) -> None:
+def test_kv_of_the_worked_cases(name: str, flags: dict[str, Any], expected: tuple[float, float]) -> None:
     assert kv_mib(measured(name, **flags)) == expected
 
 
@@ -107,7 +108,7 @@ def test_windows_before_they_had_caches_of_their_own() -> None:
         ({"ctx_size": 8192, "n_outputs_max": 512, "flash_attn": "off"}, 560.00),
     ],
 )
-def test_compute_on_a_device_as_logs_of_2024_print_it(flags: dict[str, object], printed: float) -> None:
+def test_compute_on_a_device_as_logs_of_2024_print_it(flags: dict[str, Any], printed: float) -> None:
     found = measured(
         LLAMA, LlamaBuild(4277), flash_attn=flags.pop("flash_attn", "on"), gpu_layers="99", **flags
     )
@@ -273,7 +274,7 @@ def test_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
         ({"ctx": 4}, "no flag"),
     ],
 )
-def test_what_is_refused_names_the_flag(values: dict[str, object], message: str) -> None:
+def test_what_is_refused_names_the_flag(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FlagError, match=message):
         plan_with(checkpoint(LLAMA), find_device("H100"), version=None, values=values)
 
