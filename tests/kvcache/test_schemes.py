@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from support import (
     DEEPSEEK_V3,
@@ -175,6 +176,18 @@ def test_other_engines_words_for_windows_latents_and_states() -> None:
     hybrid = asked_of("sglang", QWEN3_5_27B)
     assert len(hybrid.pool_blocks) == 2
     assert [group.constant_blocks > 0 for group in hybrid.groups] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [("kv_swa", 1024), ("sliding_attention", 1024), ("sliding_window", 1024), ("kv", 0), ("mla", 0)],
+)
+def test_words_for_a_window(kind: str, window: int) -> None:
+    subject = checkpoint(GEMMA_3_27B)
+    pool = planned(subject, H200).kv_pool
+    assert pool is not None
+    renamed = replace(pool, groups=tuple(replace(group, kind=kind) for group in pool.groups))
+    assert {group.kept.window for group in cache_shape(renamed, subject.model).groups} == {window}
 
 
 def test_constant_states_do_not_grow() -> None:

@@ -137,7 +137,7 @@ def _bytes(parts: tuple[CachePart, ...]) -> int:
 
 def _kept(kind: str, model: Model) -> Kept:
     mixers = model.token_mixers
-    if "sliding" in kind or "window" in kind:
+    if any(word in kind for word in ("sliding", "window", "swa")):
         windows = [m.window for m in mixers if isinstance(m, SlidingWindowAttention | CompressedAttention)]
         return Kept(window=max(windows, default=0))
     if "chunk" in kind:
