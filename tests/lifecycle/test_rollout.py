@@ -74,6 +74,26 @@ class TestSleeping:
         assert "experts' kernels" in released("0.33.0")
         assert "experts' kernels" not in released("0.31.0")
 
+    def test_sglang_keeps_clones_of_buffers_on_the_device(self) -> None:
+        known = find_lifecycle("sglang")
+        assert known is not None
+        kept, emptied = known.sleep_levels("0.5.23")
+        rank = plan(load_model(LLAMA), "H100-80GB", engine="sglang==0.5.23").ranks[0]
+        for level in (kept, emptied):
+            found = asleep(rank, level)
+            assert "rope tables" in {entry.name for entry in found.stays}
+            assert {Owner.KV_CACHE, Owner.GRAPH_POOL} <= {entry.owner for entry in found.released}
+        assert not asleep(rank, emptied).on_host
+        assert asleep(rank, kept).host_bytes.expected > 14 * 2**30
+
+    def test_sglang_gives_back_graphs_since_they_have_a_tag(self) -> None:
+        known = find_lifecycle("sglang")
+        assert known is not None
+        assert known.sleep_levels("0.4.0") == ()
+        (before,) = known.sleep_levels("0.4.9")
+        rank = plan(load_model(LLAMA), "H100-80GB", engine="sglang==0.4.9").ranks[0]
+        assert Owner.GRAPH_POOL in {entry.owner for entry in asleep(rank, before).stays}
+
     def test_there_was_no_sleep_before_0_7(self) -> None:
         assert levels("0.6.6") == ()
 

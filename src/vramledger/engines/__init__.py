@@ -22,7 +22,10 @@ _MODULES = {
     "llamacpp": "vramledger.engines.llamacpp.options",
     "transformers": "vramledger.engines.transformers.options",
 }
-_LIFECYCLES = {"vllm": "vramledger.engines.vllm.lifecycle"}
+_LIFECYCLES = {
+    "vllm": "vramledger.engines.vllm.lifecycle",
+    "sglang": "vramledger.engines.sglang.lifecycle",
+}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 

@@ -27,8 +27,8 @@ class SleepLevel(Struct, frozen=True, kw_only=True):
     """One way to sleep, by the engine's own name for it.
 
     `offloaded` entries are copied to pinned host memory before their device memory is released, `discarded` ones are
-    only released; every other entry stays on the device. Where an entry is named by both, the more particular
-    name decides. `needs` is what the engine must have been started with.
+    only released; `kept` ones and every other entry stay on the device. Where an entry is named more than once, the
+    more particular name decides. `needs` is what the engine must have been started with.
     """
 
     name: str
@@ -36,13 +36,15 @@ class SleepLevel(Struct, frozen=True, kw_only=True):
     offloaded: tuple[Held, ...]
     discarded: tuple[Held, ...]
     source: str
+    kept: tuple[Held, ...] = ()
 
     def goes_to_host(self, entry: Entry) -> bool:
-        return self._rank(self.offloaded, entry) > self._rank(self.discarded, entry)
+        offloaded = self._rank(self.offloaded, entry)
+        return offloaded > max(self._rank(self.discarded, entry), self._rank(self.kept, entry))
 
     def is_released(self, entry: Entry) -> bool:
         """Whether the entry's device memory is given back, with or without a copy on the host."""
-        return bool(self._rank(self.offloaded + self.discarded, entry))
+        return self._rank(self.offloaded + self.discarded, entry) > self._rank(self.kept, entry)
 
     @staticmethod
     def _rank(rules: tuple[Held, ...], entry: Entry) -> int:

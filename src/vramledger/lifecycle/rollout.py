@@ -319,6 +319,10 @@ def _conditions(
         found.append(
             f"the new engine finds its budget of {format_bytes(free_bytes_required)} free when it starts"
         )
+    if way in (Way.SIDE_BY_SIDE, Way.ASLEEP) and not free_bytes_required:
+        found.append(
+            "the new pool is of the size it has on an empty device; made of what is free, it is smaller"
+        )
     if host_total_bytes is None and host.high:
         found.append(f"the host has {format_bytes(host.high)} for both instances")
     return tuple(found)

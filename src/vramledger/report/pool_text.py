@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from vramledger.ledger import ByteRange
-from vramledger.pool import FloatRange, IntRange, KvPool
+from vramledger.pool import FloatRange, IntRange, KvGroup, KvPart, KvPool
 from vramledger.report.text import Line, columns, gib, gib_range, line, spread, wrapped
 
 _HEAD = ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
@@ -32,11 +32,12 @@ def pool_lines(pool: KvPool, *, width: int) -> Iterator[Line]:
             ("steady state", f"{gib(pool.steady_bytes_per_request)} GiB a request: {_ratio_range(pool.steady_concurrency)} requests"),
         ]  # fmt: skip
     facts.append(("log line", pool.tokens_rule))
-    facts[2:2] = [
-        (f"{group.kind} pool", f"{_count_range(group.pool_blocks)} of {group.block_size:,} tokens")
-        for group in pool.groups
-        if group.pool_blocks is not None
-    ]
+    if len(pool.groups) > 1:
+        facts[2:2] = [
+            ("", f"{group.kind}: {_count_range(group.pool_blocks)} {_of_what(group, pool)}")
+            for group in pool.groups
+            if group.pool_blocks is not None
+        ]
     for what, text in facts:
         yield from wrapped(text, width, first=f"  {what:<17}")
 
@@ -46,8 +47,11 @@ def _groups(pool: KvPool, width: int) -> Iterator[Line]:
     rows: list[tuple[str, ...]] = []
     for group, alike in groupby(pool.groups):
         count = len(list(alike))
-        for index, part in enumerate(group.parts):
-            padded = group.padding_layers and len(group.parts) == 1
+        parts = group.parts or (
+            KvPart(kind=group.kind, num_layers=group.num_layers, page_bytes=group.page_bytes),
+        )
+        for index, part in enumerate(parts):
+            padded = group.padding_layers and len(parts) == 1
             rows.append(
                 (
                     f"{count} x {part.kind}" if count > 1 else part.kind,
@@ -79,6 +83,11 @@ def _table(rows: Sequence[Sequence[str]], *, heads: int) -> list[Line]:
 
 def _table_width(rows: Sequence[Sequence[str]]) -> int:
     return 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
+
+
+def _of_what(group: KvGroup, pool: KvPool) -> str:
+    """What one block of a group's own pool is."""
+    return "states" if group.block_size >= pool.context_len else f"of {group.block_size:,} tokens"
 
 
 def _count_range(count: IntRange) -> str:
