@@ -33,7 +33,7 @@ PUBLIC = {
     "FlagError", "FloatRange", "HeaderError", "InputError", "IntRange", "KvGroup", "KvPool", "Lifetime",
     "Model", "Owner", "Peak", "Phase", "Plan", "PlanInputs", "RankLedger", "SourceError",
     "UnknownArchitecture", "UnknownFormat", "Verdict", "VramledgerError", "WeightFigures", "__version__",
-    "devices", "find_device", "load_model", "plan",
+    "compare", "devices", "find_device", "fit", "load_model", "plan", "sweep",
 }  # fmt: skip
 
 

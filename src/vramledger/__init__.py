@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vramledger.models.model import Model
     from vramledger.planning import load_model, plan
     from vramledger.pool import FloatRange, IntRange, KvGroup, KvPool
+    from vramledger.search.ask import compare, fit, sweep
     from vramledger.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ _HOMES = {
     "vramledger.models.model": ("Model",),
     "vramledger.planning": ("load_model", "plan"),
     "vramledger.pool": ("FloatRange", "IntRange", "KvGroup", "KvPool"),
+    "vramledger.search.ask": ("compare", "fit", "sweep"),
     "vramledger.verdict": ("Verdict",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -100,10 +102,13 @@ __all__ = [
     "VramledgerError",
     "WeightFigures",
     "__version__",
+    "compare",
     "devices",
     "find_device",
+    "fit",
     "load_model",
     "plan",
+    "sweep",
 ]
 
 

@@ -124,6 +124,18 @@ def test_processes_give_the_same_rows_in_the_same_order(rows: list[Row]) -> None
     assert [len(part) for part in found] == [37] * (len(GRID) // 37) + [len(GRID) % 37]
 
 
+def end_this_process(_numbers: object) -> bytes:
+    import os
+
+    os._exit(1)
+
+
+def test_a_process_that_is_killed_is_told_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramledger.search.sweep._answer", end_this_process)
+    with pytest.raises(InputError, match="fewer --jobs"):
+        list(over_processes(2)(WORK, chunks(range(60), 20)))
+
+
 def test_ray_gives_the_same_rows_to_the_byte(rows: list[Row]) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make test-ray runs this with it")
     from vramledger.search.on_ray import over_ray

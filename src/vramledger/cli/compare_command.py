@@ -51,25 +51,27 @@ def run_compare(
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.cli.search_options import counts
     from vramledger.hardware.catalogue import find_device
-    from vramledger.search.comparison import compare
-    from vramledger.search.evaluation import Subject
-    from vramledger.search.grid import Grid
+    from vramledger.search.ask import compare
     from vramledger.search.terms import asked_engines, read_engine_flags
 
     asked = engine or asked_engines()
-    grid = Grid(
-        devices=(find_device(device).name,),
-        engines=asked,
-        tp=(tp,),
-        pp=(pp,),
-        ep=(ep,),
-        kv=(kv,),
-        contexts=counts("context", context) if context is not None else (None,),
-        concurrency=(concurrency,),
-    )
+    lengths = counts("context", context) if context is not None else (None,)
+    if len(lengths) > 1:
+        raise click.UsageError("--context takes one length; vramledger sweep takes several.")
+    find_device(device)
     own = read_engine_flags(flags, asked)
-    subject = Subject((load(model, headers=headers),), own)
-    found = compare(list(grid.questions()), subject)
+    found = compare(
+        load(model, headers=headers),
+        device,
+        asked,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        context_tokens=lengths[0],
+        concurrency=concurrency,
+        kv=kv,
+        flags=own,
+    )
     if as_json:
         from vramledger.report.comparison_document import comparison_document
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from vramledger.cli.options import OUTPUT, GroupedCommand, headers_option, json_option
@@ -36,7 +34,6 @@ Examples:
 Exit codes: 0 some plan holds, 10 none holds, 11 none holds and some cannot be told (0 with --exit-zero);
 2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def run_fit(
@@ -69,57 +66,36 @@ def run_fit(
     """Search, print, and turn what was found into an exit code."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.cli.progress import Progress
     from vramledger.cli.search_options import counts, device_names, kv_list, runner, switches, weight_list
-    from vramledger.errors import FlagError
-    from vramledger.search.cost import Order, read_prices
-    from vramledger.search.evaluation import Subject
-    from vramledger.search.fit import Limits, fit
-    from vramledger.search.grid import Grid
-    from vramledger.search.rows import Row
-    from vramledger.search.sweep import Work, chunks
+    from vramledger.search.ask import fit
+    from vramledger.search.cost import read_prices
+    from vramledger.search.fit import Limits
     from vramledger.search.terms import read_engine_flags
 
     asked = engine or ("vllm",)
-    most = devices_per_node * max_nodes if max_devices is None else max_devices
-    grid = Grid(
-        weights=weight_list(weights),
-        devices=device_names(devices or ("all",)),
-        engines=asked,
-        tp=counts("tp", tp) if tp is not None else _up_to(min(most, devices_per_node)),
-        pp=counts("pp", pp) if pp is not None else _up_to(most),
-        ep=switches("ep", ep),
-        kv=kv_list(kv),
-        contexts=counts("context", context) if context is not None else (None,),
-        concurrency=(concurrency,),
-    )
+    lengths = counts("context", context) if context is not None else (None,)
+    if len(lengths) > 1:
+        raise click.UsageError("--context takes one length; vramledger sweep takes several.")
+    names = device_names(devices or ("all",))
     costs = read_prices([*_price_file(prices), *price])
-    by = Order(order)
-    unpriced = [name for name in grid.devices if name not in costs]
-    if by.needs_prices and unpriced:
-        shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
-        raise FlagError(
-            f"--order {order} needs a price for {shown}; give --price DEVICE=PRICE or name fewer --devices",
-            flag="order",
-            value=order,
-        )
     own = read_engine_flags(flags, asked)
-    subject = Subject((load(model, headers=headers),), own)
-    work = Work(
-        grid=grid,
-        checkpoints=subject.checkpoints,
-        flags=own,
+    found = fit(
+        load(model, headers=headers),
+        names,
+        asked,
+        tp=counts("tp", tp) if tp is not None else (),
+        pp=counts("pp", pp) if pp is not None else (),
+        ep=switches("ep", ep),
+        weights=weight_list(weights),
+        kv=kv_list(kv),
+        context_tokens=lengths[0],
+        concurrency=concurrency,
+        limits=Limits(max_devices=max_devices, max_nodes=max_nodes, devices_per_node=devices_per_node),
+        order=order,
         prices=costs,
-        devices_per_node=devices_per_node,
+        flags=own,
+        run=runner(jobs, ray),
     )
-    limits = Limits(max_devices=max_devices, max_nodes=max_nodes, devices_per_node=devices_per_node)
-
-    def answers(numbers: Sequence[int]) -> list[Row]:
-        run = runner(jobs, ray, len(numbers))
-        with Progress(len(numbers)) as progress:
-            return [row for rows in progress.through(run(work, chunks(numbers))) for row in rows]
-
-    found = fit(grid, subject, answers, order=by, limits=limits)
     if as_json:
         from vramledger.report.fit_document import fit_document
 
@@ -130,10 +106,6 @@ def run_fit(
         write_page(fit_lines(found, width=page_width(), limit=limit, front=front))
     statuses = ["holds"] * bool(found.holding) + ["untold"] * bool(found.untold)
     return exit_code(statuses, exit_zero=exit_zero)
-
-
-def _up_to(most: int) -> tuple[int, ...]:
-    return tuple(size for size in _SIZES if size <= most)
 
 
 LARGEST_PRICE_FILE = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,7 +18,8 @@ HOLDS, FAILS, UNTOLD = 0, 10, 11
 Value = TypeVar("Value")
 
 if TYPE_CHECKING:
-    from vramledger.search.sweep import Runner
+    from vramledger.search.rows import Row
+    from vramledger.search.sweep import Numbers, Runner, Work
 
 
 def words(texts: Iterable[str]) -> tuple[str, ...]:
@@ -177,12 +178,20 @@ SMALL_GRID = 3000
 """Points below which starting processes takes longer than they save."""
 
 
-def runner(jobs: int | None, ray: str | None, points: int) -> Runner:
-    """What answers a grid: this process, several, or Ray."""
+def runner(jobs: int | None, ray: str | None) -> Runner:
+    """What answers a grid: this process, several, or Ray, with progress told on a terminal."""
+    from vramledger.cli.progress import Progress
     from vramledger.search.sweep import cores, over_processes
 
-    if ray is not None:
-        from vramledger.search.on_ray import over_ray
+    def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
+        points = sum(map(len, parts))
+        if ray is not None:
+            from vramledger.search.on_ray import over_ray
 
-        return over_ray(ray, jobs=jobs)
-    return over_processes(jobs if jobs is not None else cores() if points >= SMALL_GRID else 1)
+            where = over_ray(ray, jobs=jobs)
+        else:
+            where = over_processes(jobs if jobs is not None else cores() if points >= SMALL_GRID else 1)
+        with Progress(points) as progress:
+            yield from progress.through(where(work, parts))
+
+    return run

@@ -63,7 +63,6 @@ def run_sweep(
 
     from vramledger.cli.loading import load
     from vramledger.cli.output import OutputError, write_text
-    from vramledger.cli.progress import Progress
     from vramledger.cli.search_options import counts, device_names, kv_list, runner, switches, weight_list
     from vramledger.report.table_file import (
         TableFormat,
@@ -115,17 +114,15 @@ def run_sweep(
             seen.update(row.status for row in rows)
             yield rows
 
-    run = runner(jobs, ray, len(grid))
-    with Progress(len(grid)) as progress:
-        parts = progress.through(noted(run(work, chunks(range(len(grid))))))
-        if path is not None:
-            try:
-                write_table(path, parts)
-            except OSError as problem:
-                raise OutputError(f"{path}: {problem.strerror or problem}") from None
-        else:
-            for text in table_text(TableFormat.JSON if as_json else TableFormat.CSV, parts):
-                write_text(text)
+    parts = noted(runner(jobs, ray)(work, chunks(range(len(grid)))))
+    if path is not None:
+        try:
+            write_table(path, parts)
+        except OSError as problem:
+            raise OutputError(f"{path}: {problem.strerror or problem}") from None
+    else:
+        for text in table_text(TableFormat.JSON if as_json else TableFormat.CSV, parts):
+            write_text(text)
     return exit_code(seen, exit_zero=exit_zero)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -24,9 +24,16 @@ class Order(StrEnum):
     TOKENS = "tokens"
     TOKENS_PER_PRICE = "tokens-per-price"
 
-    @property
-    def needs_prices(self) -> bool:
-        return self in (Order.PRICE, Order.TOKENS_PER_PRICE)
+    def check_prices(self, devices: Sequence[str], prices: Mapping[str, float]) -> None:
+        """Raises FlagError where money is asked about and a device has no price."""
+        lacking = [name for name in devices if name not in prices]
+        if self in (Order.PRICE, Order.TOKENS_PER_PRICE) and lacking:
+            shown = ", ".join(lacking[:4]) + (f" and {len(lacking) - 4} more" if len(lacking) > 4 else "")
+            raise FlagError(
+                f"--order {self.value} needs a price for {shown}; give --price DEVICE=PRICE or name fewer --devices",
+                flag="order",
+                value=self.value,
+            )
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -91,9 +98,21 @@ def _undominated(points: set[Point]) -> set[Point]:
     return set(kept)
 
 
+def named_prices(prices: Mapping[str, float]) -> dict[str, float]:
+    """Prices of one device (an hour, a month, to buy: the unit is the user's) by the catalogue's names.
+
+    Raises FlagError for one that is no number of at least 0, DeviceError for an unknown device.
+    """
+    for name, price in prices.items():
+        if not 0 <= price < DEAREST:
+            raise FlagError(
+                f"the price of {name} is {price}, no number of at least 0", flag="price", value=price
+            )
+    return {find_device(name).name: price for name, price in prices.items()}
+
+
 def read_prices(assignments: Iterable[str]) -> dict[str, float]:
-    """ "H100-80GB=2.5" and the like: what one device costs (an hour, a month, to buy: the unit is the user's), by
-    the catalogue's name.
+    """ "H100-80GB=2.5" and the like, as `named_prices` gives them; the last of two for one device counts.
 
     Raises FlagError for what is not a device and a number of at least 0, DeviceError for an unknown device.
     """
@@ -110,5 +129,5 @@ def read_prices(assignments: Iterable[str]) -> dict[str, float]:
                 flag="price",
                 value=text,
             )
-        prices[find_device(name.strip()).name] = price
+        prices |= named_prices({name.strip(): price})
     return prices

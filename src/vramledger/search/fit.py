@@ -13,7 +13,6 @@ from vramledger.search.evaluation import Status, Subject
 from vramledger.search.grid import Grid
 from vramledger.search.rows import DEVICES_PER_NODE, Row
 from vramledger.search.terms import Question, Unasked
-from vramledger.units import ceil_div
 
 Answers = Callable[[Sequence[int]], Iterable[Row]]
 """The rows of a grid's points by number, in the order given."""
@@ -29,14 +28,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_nodes: int = 1
     devices_per_node: int = DEVICES_PER_NODE
 
+    @property
+    def most_devices(self) -> int:
+        """Devices that the nodes have, or that are allowed if those are fewer."""
+        there = self.max_nodes * self.devices_per_node
+        return there if self.max_devices is None else min(self.max_devices, there)
+
     def allow(self, question: Question) -> bool:
-        devices = question.devices
-        if self.max_devices is not None and devices > self.max_devices:
-            return False
-        return (
-            question.tp <= self.devices_per_node
-            and ceil_div(devices, self.devices_per_node) <= self.max_nodes
-        )
+        return question.tp <= self.devices_per_node and question.devices <= self.most_devices
 
 
 class Candidate(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ every worker plans by these rules; msgspec and click have to be installed there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def over_ray(address: str = LOCAL, *, jobs: int | None = None) -> Runner:
             "--ray needs Ray, which is not installed: pip install 'vramledger[distributed]'", library="ray"
         ) from None
 
-    def run(work: Work, parts: Iterable[Numbers]) -> Iterator[list[Row]]:
+    def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
         started = _connect(ray, address, jobs)
         try:
             yield from _spread(ray, work, parts)

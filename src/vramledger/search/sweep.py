@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from vramledger.errors import InputError
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.search.evaluation import Subject, evaluate
 from vramledger.search.grid import Grid
@@ -56,35 +57,47 @@ def unpacked(data: bytes) -> list[Row]:
     return _DECODER.decode(data)
 
 
-Runner = Callable[[Work, Iterable[Numbers]], Iterator[list[Row]]]
+Runner = Callable[[Work, Sequence[Numbers]], Iterator[list[Row]]]
 """Rows of each chunk of points, chunks in the order given."""
 
 
-def chunks(numbers: Numbers, size: int = CHUNK) -> Iterator[Numbers]:
+def chunks(numbers: Numbers, size: int = CHUNK) -> list[Numbers]:
     """`numbers` in runs of at most `size`."""
-    return (numbers[start : start + size] for start in range(0, len(numbers), size))
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
-def in_process(work: Work, parts: Iterable[Numbers]) -> Iterator[list[Row]]:
+def in_process(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
     """One after another, here."""
     worker = Worker(work)
     return (worker.rows(part) for part in parts)
 
 
 def over_processes(jobs: int) -> Runner:
-    """A runner over `jobs` processes of this machine; one is this process."""
+    """A runner over `jobs` processes of this machine; one is this process.
+
+    Each starts a fresh interpreter, so a script that runs one keeps its own work under `if __name__ == "__main__"`. The
+    runner raises InputError where a process is ended from outside.
+    """
     if jobs <= 1:
         return in_process
 
-    def run(work: Work, parts: Iterable[Numbers]) -> Iterator[list[Row]]:
+    def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
         from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
         from multiprocessing import get_context
 
         # A fresh interpreter for each worker: a copy of this one would have its threads' locks and not its threads.
         with ProcessPoolExecutor(
             jobs, mp_context=get_context("spawn"), initializer=_start, initargs=(work,)
         ) as pool:
-            yield from map(unpacked, _in_order(pool.submit, parts, ahead=4 * jobs))
+            try:
+                yield from map(unpacked, _in_order(pool.submit, parts, ahead=4 * jobs))
+            except BrokenProcessPool:
+                raise InputError(
+                    f"one of {jobs} processes was ended from outside, for lack of memory most often; ask for fewer --jobs",
+                    argument="jobs",
+                    value=jobs,
+                ) from None
 
     return run
 
