@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import vramledger
 from support import (
     DEEPSEEK_V3,
     GEMMA_3_27B,
@@ -208,6 +209,28 @@ def test_an_engine_with_flags_of_its_own_is_not_pruned() -> None:
     worker = Worker(Work(grid=grid, checkpoints=(model,), flags=flags))
     found = fit(grid, subject, worker.rows)
     assert len(found.holding) == 1
+
+
+def test_a_device_too_old_for_a_format_is_told_by_its_generation() -> None:
+    grid = Grid(
+        weights=("fp8-block",),
+        devices=("A100 SXM 80GB", "H100 SXM 80GB", "MI300X"),
+        engines=("transformers",),
+        contexts=(2048,),
+    )
+    old, new, other = Worker(Work(grid=grid, checkpoints=(MODELS[0],))).rows(range(3))
+    assert old.status is Status.REFUSED
+    assert "8.9 and newer, not on A100" in old.reason
+    assert new.status is Status.HOLDS
+    assert "capability" not in other.reason
+
+
+def test_16_bits_are_not_tried_twice() -> None:
+    ask = vramledger.fit
+    plain = ask(MODELS[0], ("L40S",), weights=("stored", "bf16"), tp=(1,), pp=(1,), context_tokens=2048)
+    assert plain.points == 1
+    packed = ask(MODELS[4], ("L40S",), weights=("stored", "bf16"), tp=(1,), pp=(1,), context_tokens=2048)
+    assert packed.points == 2
 
 
 def test_prices_are_of_devices() -> None:

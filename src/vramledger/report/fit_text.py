@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramledger.report.text import Line, columns, gib, line, wrapped
 from vramledger.search.fit import Candidate, Fit
 from vramledger.search.rows import Row
+from vramledger.units import GIB
 
 MOST_REASONS = 6
 
@@ -62,6 +63,9 @@ def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Lin
     head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
     if priced:
         head.append("price")
+    offloads = any((item.row.host_bytes or 0) >= GIB for item in shown)
+    if offloads:
+        head.append("host GiB")
     if several:
         head.append("engine")
     if models:
@@ -81,13 +85,19 @@ def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Lin
         ]
         if priced:
             cells.append(f"{row.price:,.2f}" if row.price is not None else "")
+        if offloads:
+            cells.append(gib(row.host_bytes or 0))
         if several:
             cells.append(row.engine)
         if models:
             cells.append(row.model)
         rows.append(cells)
     yield line(f"holds, by {found.order.value}", "head")
-    right = [number for number, name in enumerate(head) if name in ("tokens", "requests", "price", "pp")]
+    right = [
+        number
+        for number, name in enumerate(head)
+        if name in ("tokens", "requests", "price", "pp", "host GiB")
+    ]
     styles = ["dim", *("good" if item.is_best else "" for item in shown)]
     yield from columns(rows, right=right, styles=styles, width=width, wrap_column=1)
     if len(eligible) > limit:

@@ -19,7 +19,7 @@ from vramledger.search.grid import Grid
 from vramledger.search.rows import Row
 from vramledger.search.sweep import Runner, Work, chunks, in_process
 from vramledger.search.terms import asked_engines
-from vramledger.search.weights import STORED
+from vramledger.search.weights import STORED, is_plain
 
 Model = str | PathLike[str] | Checkpoint
 Flags = Mapping[str, Mapping[str, object]]
@@ -83,6 +83,9 @@ def fit(
     device has none.
     """
     limits, by, costs = limits or Limits(), Order(order), named_prices(prices or {})
+    checkpoint = _loaded(model)
+    if STORED in weights and is_plain(checkpoint):
+        weights = [name for name in weights if name != "bf16"]  # what it is already
     grid = Grid(
         weights=tuple(weights),
         devices=_names(devices) or tuple(item.name for item in catalogue()),
@@ -95,7 +98,6 @@ def fit(
         concurrency=(concurrency,),
     )
     by.check_prices(grid.devices, costs)
-    checkpoint = _loaded(model)
     subject = Subject((checkpoint,), flags)
     work = Work(
         grid=grid,

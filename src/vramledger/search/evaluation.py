@@ -8,13 +8,14 @@ from enum import StrEnum
 from msgspec import Struct
 
 from vramledger.answer import Plan
+from vramledger.engines import engine_name
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.ledger import SERVING, Owner, Phase, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import plan
 from vramledger.search.terms import Question, Unasked, flags_of, terms_of
-from vramledger.search.weights import STORED, restored
+from vramledger.search.weights import STORED, choice_of, restored
 
 
 class Status(StrEnum):
@@ -82,7 +83,7 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     device = subject.device(question.device)
     flags: dict[str, object] = {}
     try:
-        _check(question, subject)
+        _check(question, subject, device)
         flags = flags_of(question)
         converts = terms_of(question.engine).file_type is not None
         checkpoint = subject.checkpoint(question.model, STORED if converts else question.weights)
@@ -103,12 +104,29 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     )
 
 
-def _check(question: Question, subject: Subject) -> None:
-    """Questions that have no answer of their own."""
+def _check(question: Question, subject: Subject, device: Device) -> None:
+    """Questions that have no answer of their own, and formats that the device is too old for."""
     if question.ep and question.tp == 1:
         raise Unasked("expert parallel over one rank is no expert parallel")
     if question.ep and not subject.checkpoints[question.model].model.is_moe:
         raise Unasked("the model has no experts to spread")
+    name, generation = engine_name(question.engine), _capability(device)
+    for what, needs in (
+        (f"{question.weights} weights", choice_of(question.weights).needs.get(name, 0)),
+        (f"a {question.kv} KV cache", terms_of(question.engine).kv_needs.get(question.kv, 0)),
+    ):
+        if generation is not None and generation < needs:
+            raise Unasked(
+                f"{name} runs {what} on compute capability {needs // 10}.{needs % 10} and newer, not on {device.name}"
+            )
+
+
+def _capability(device: Device) -> int | None:
+    """An NVIDIA device's compute capability, 89 for 8.9; None for others and for one that is not known."""
+    if device.vendor != "nvidia" or device.compute_capability is None:
+        return None
+    major, _, minor = device.compute_capability.partition(".")
+    return int(major) * 10 + int(minor)
 
 
 def _status(answer: Plan) -> Status:

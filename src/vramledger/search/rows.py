@@ -80,6 +80,7 @@ class Row(Struct, frozen=True, kw_only=True):
     unused_bytes: Annotated[
         int | None, _said("What is left of the device; negative where more is held than it has.")
     ]
+    host_bytes: Annotated[int | None, _said("What one instance holds in host memory.")]
     flags: Annotated[str, _said("The engine's own flags of this plan, beside those that hold for all.")]
 
 
@@ -130,6 +131,7 @@ def row_of(
         phase=most.phase,
         **{f"{owner.value}_bytes": most.by_owner.get(owner, 0) for owner in Owner},  # type: ignore[arg-type]
         unused_bytes=most.unused_bytes,
+        host_bytes=sum(entry.bytes.expected for entry in plan.host),
     )
 
 
@@ -164,7 +166,15 @@ _NO_PLAN: dict[str, object] = {
     **_NO_POOL,
     **dict.fromkeys(f"{owner.value}_bytes" for owner in Owner),
     **dict.fromkeys(
-        ("engine_version", "owner", "device_total_bytes", "budget_bytes", "phase", "unused_bytes")
+        (
+            "engine_version",
+            "owner",
+            "device_total_bytes",
+            "budget_bytes",
+            "phase",
+            "unused_bytes",
+            "host_bytes",
+        )
     ),
 }
 

@@ -51,7 +51,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     every version allows by itself. `ep_counts` is set where expert parallel is a number of ranks, not a switch,
     `context_of_all` where the context flag is the sum over requests. `pp` may be a number of devices that share layers by
     depth. `kv` are the flags of the cache's type, `kv_names` the engine's word for each common name. `file_type`
-    is a flag that stores the weights in another format. `keeps_weights` is False for an engine that may leave
+    is a flag that stores the weights in another format. `kv_needs` is the least compute capability (89 for 8.9) of a
+    common name where the engine does not itself say so. `keeps_weights` is False for an engine that may leave
     weights in host memory unasked.
     """
 
@@ -65,6 +66,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     sequences_free: int = 0
     kv: tuple[str, ...] = ()
     kv_names: Mapping[str, str] = {}
+    kv_needs: Mapping[str, int] = {}
     file_type: str | None = None
     keeps_weights: bool = True
 
@@ -124,6 +126,7 @@ _TERMS: dict[str, Terms] = {
         sequences_free=256,
         kv=("kv_cache_dtype",),
         kv_names={"bf16": "bfloat16", "fp16": "float16", "fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4"},
+        kv_needs={"fp8": 89, "nvfp4": 100},
     ),
     "transformers": Terms(
         tp="tp_size",

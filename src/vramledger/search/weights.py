@@ -32,7 +32,9 @@ class WeightChoice(Struct, frozen=True, kw_only=True):
 
     `section` makes the `quantization_config` from the modules to leave alone, None where there is none. `loss` is the
     class of precision: 0 as published or 16 bits, 1 for 8 bits, 2 for 4. `engines` are those that load it.
-    `file_type` names the format for an engine that converts the model to files of its own.
+    `file_type` names the format for an engine that converts the model to files of its own. `needs` is the least compute
+    capability (89 for 8.9) by engine, where an engine runs it on newer NVIDIA devices alone and does not itself
+    say so in its plan.
     """
 
     name: str
@@ -41,6 +43,7 @@ class WeightChoice(Struct, frozen=True, kw_only=True):
     engines: frozenset[str]
     section: Callable[[list[str]], dict[str, Any]] | None = None
     file_type: str = ""
+    needs: Mapping[str, int] = {}
 
 
 _SERVERS = frozenset({"vllm", "sglang", "tensorrt-llm", "transformers"})
@@ -88,6 +91,8 @@ def _nvfp4(ignored: list[str]) -> dict[str, Any]:
     }
 
 
+# What a format needs: TensorRT-LLM's support matrix of precisions; sglang srt/layers/quantization/modelopt_quant.py;
+# transformers quantizers/quantizer_finegrained_fp8.py.
 _DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
 
 FORMATS: Mapping[str, WeightChoice] = {
@@ -117,6 +122,7 @@ FORMATS: Mapping[str, WeightChoice] = {
             loss=1,
             engines=_SERVERS,
             section=_fp8_block,
+            needs={"tensorrt-llm": 90, "transformers": 89},
         ),
         WeightChoice(
             name="int8-w8a8",
@@ -149,6 +155,7 @@ FORMATS: Mapping[str, WeightChoice] = {
             loss=2,
             engines=frozenset({"vllm", "sglang", "tensorrt-llm"}),
             section=_nvfp4,
+            needs={"tensorrt-llm": 100, "sglang": 100},
         ),
         WeightChoice(
             name="mxfp4",
