@@ -109,7 +109,7 @@ def test_every_engine_answers_the_common_questions(engine: str) -> None:
     found = [
         evaluate(question, Subject((MODELS[0],)))
         for question in Grid(
-            devices=("H100 SXM 80GB",),
+            devices=("B200",),
             engines=(engine,),
             tp=(1, 2) if terms.tp else (1,),
             pp=(1, 2) if terms.pp else (1,),
