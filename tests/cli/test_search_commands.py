@@ -12,6 +12,7 @@ import pytest
 from five_kinds import DENSE, MIXTURE, write_config
 from vramledger.cli import main
 from vramledger.report.schema import schema_of
+from vramledger.search.terms import asked_engines
 
 
 @pytest.fixture
@@ -69,6 +70,17 @@ def test_many_columns_are_more_tables_not_longer_lines(
     assert max(map(len, text.splitlines())) <= int(columns)
     for version in versions:
         assert text.count(version.replace("==", " ")) >= 3
+
+
+def test_all_engines_are_columns_unless_some_are_named(
+    dense: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["compare", dense, "-d", "H100-80GB", "--context", "8K"]
+    _, every = document(capsys, "comparison", *asked)
+    assert tuple(column["engine"] for column in every["columns"]) == asked_engines()
+    assert all(column["plan"] is not None for column in every["columns"])
+    _, some = document(capsys, "comparison", *asked, "--engine", "vllm,trtllm", "--engine", "sglang")
+    assert [column["engine"] for column in some["columns"]] == ["vllm", "trtllm", "sglang"]
 
 
 def test_exit_codes_say_whether_anything_holds(dense: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,12 +49,12 @@ def run_compare(
     """Ask each engine the same, print the answers beside each other."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.cli.search_options import counts
+    from vramledger.cli.search_options import counts, engine_list
     from vramledger.hardware.catalogue import find_device
     from vramledger.search.ask import compare
-    from vramledger.search.terms import asked_engines, read_engine_flags
+    from vramledger.search.terms import read_engine_flags
 
-    asked = engine or asked_engines()
+    asked = engine_list(engine, ("all",))
     lengths = counts("context", context) if context is not None else (None,)
     if len(lengths) > 1:
         raise click.UsageError("--context takes one length; vramledger sweep takes several.")

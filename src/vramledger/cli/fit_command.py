@@ -66,13 +66,21 @@ def run_fit(
     """Search, print, and turn what was found into an exit code."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.cli.search_options import counts, device_names, kv_list, runner, switches, weight_list
+    from vramledger.cli.search_options import (
+        counts,
+        device_names,
+        engine_list,
+        kv_list,
+        runner,
+        switches,
+        weight_list,
+    )
     from vramledger.search.ask import fit
     from vramledger.search.cost import read_prices
     from vramledger.search.fit import Limits
     from vramledger.search.terms import read_engine_flags
 
-    asked = engine or ("vllm",)
+    asked = engine_list(engine, ("vllm",))
     lengths = counts("context", context) if context is not None else (None,)
     if len(lengths) > 1:
         raise click.UsageError("--context takes one length; vramledger sweep takes several.")

@@ -65,6 +65,14 @@ def device_names(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(out))
 
 
+def engine_list(texts: Sequence[str], otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    """Engines as they are asked for; "all" are all that can be, none is `otherwise`."""
+    from vramledger.search.terms import asked_engines
+
+    found = words(texts) or otherwise
+    return asked_engines() if found == ("all",) else found
+
+
 def weight_list(text: str) -> tuple[str, ...]:
     """Weight formats; "all" are all there are."""
     from vramledger.search.weights import weight_names
@@ -94,7 +102,7 @@ def option(name: str, flag: str, text: str, *, group: str = GENERAL, **more: Any
 
 def engines_option(text: str) -> GroupedOption:
     """`--engine`, which may be repeated."""
-    return option("engine", "--engine", text, multiple=True, metavar="NAME[==VERSION]")
+    return option("engine", "--engine", text, multiple=True, metavar="NAME[==VERSION],...|all")
 
 
 def flags_option() -> GroupedOption:

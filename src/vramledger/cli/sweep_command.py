@@ -63,7 +63,15 @@ def run_sweep(
 
     from vramledger.cli.loading import load
     from vramledger.cli.output import OutputError, write_text
-    from vramledger.cli.search_options import counts, device_names, kv_list, runner, switches, weight_list
+    from vramledger.cli.search_options import (
+        counts,
+        device_names,
+        engine_list,
+        kv_list,
+        runner,
+        switches,
+        weight_list,
+    )
     from vramledger.report.table_file import (
         TableFormat,
         check_format,
@@ -87,7 +95,7 @@ def run_sweep(
         if as_json:
             raise click.UsageError("--json prints; --out FILE.json writes the same document.")
         check_format(format_of(path))
-    asked = engine or ("vllm",)
+    asked = engine_list(engine, ("vllm",))
     grid = Grid(
         models=len(model),
         weights=weight_list(weights),

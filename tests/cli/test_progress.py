@@ -1,0 +1,52 @@
+"""How far long work is: shown on a terminal, and gone when the work is done."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from vramledger.cli import progress
+from vramledger.cli.progress import Progress
+from vramledger.search.rows import Row
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def screen(text: str) -> str:
+    """The last line as a terminal shows it after carriage returns."""
+    shown = ""
+    for part in text.split("\r"):
+        shown = part + shown[len(part) :]
+    return shown.rstrip()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_line_grows_and_goes(monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    parts: list[list[Row]] = [[], []]
+    try:
+        with Progress(1000) as shown:
+            assert list(shown.through(parts)) == parts
+            middle = screen(terminal.getvalue())
+            if stops:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert stops
+    assert "of 1,000 plans" in middle
+    assert screen(terminal.getvalue()) == ""
+
+
+def test_nothing_is_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", nobody)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    with Progress(10) as shown:
+        assert list(shown.through([[]])) == [[]]
+    assert nobody.getvalue() == ""
