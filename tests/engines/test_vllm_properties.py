@@ -29,7 +29,7 @@ from support import settings as run_with
 from vramledger.answer import Plan
 from vramledger.engines.partition import local_experts
 from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
-from vramledger.engines.vllm.flags import AUTO, LORA_RANKS, ParallelPlan, Speculation, VllmFlags
+from vramledger.engines.vllm.flags import AUTO, LORA_RANKS, KvTransfer, ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.kv_budget import (
     blocks_per_request,
     capacity,
@@ -38,6 +38,7 @@ from vramledger.engines.vllm.kv_budget import (
     request_blocks,
     usable_bytes,
 )
+from vramledger.engines.vllm.kv_connectors import CONNECTOR_NAMES, ROLES
 from vramledger.engines.vllm.sharding import pipeline_layers, rank_kinds
 from vramledger.engines.vllm.version import NEWEST, VllmVersion, parse_version
 from vramledger.errors import VramledgerError
@@ -161,6 +162,17 @@ other_flags = {
     "num_redundant_experts": st.integers(0, 4),
     "enable_eplb": st.booleans(),
     "all2all_backend": st.sampled_from(BACKEND_NAMES),
+    "kv_transfer_config": st.builds(
+        KvTransfer,
+        connector=st.sampled_from([name for name in CONNECTOR_NAMES if name != "MultiConnector"]),
+        role=st.sampled_from(ROLES),
+        buffer_device=st.sampled_from((None, "cuda", "cpu")),
+        permutes=st.booleans(),
+    ),
+    "kv_offloading_size": st.sampled_from((0.5, 8.0)),
+    "cpu_offload_gb": st.sampled_from((0.5, 3.0)),
+    "offload_group_size": st.integers(0, 8),
+    "cp_kv_cache_interleave_size": st.integers(1, 16),
     "mamba_cache_mode": st.sampled_from(("none", "align", "all")),
     "quantization": st.sampled_from(("fp8", "bitsandbytes")),
     "offline": st.booleans(),

@@ -67,10 +67,12 @@ class GroupBytes(Struct):
     padding: int = 0
     tensors: int = 0
     parts: list[tuple[int, int, int, int]] = []
+    elsewhere: int = 0
 
     @property
     def total(self) -> int:
-        return self.elements + self.scales + self.padding
+        """Bytes on the device; what an engine keeps `elsewhere` is not among them."""
+        return self.elements + self.scales + self.padding - self.elsewhere
 
     @property
     def formula(self) -> str:
@@ -83,7 +85,9 @@ class GroupBytes(Struct):
         text = " + ".join(shown) + (f" + {more} more" if more else "") + f": {self.elements} B"
         if self.scales:
             text += f" + scales and zero points {self.scales} B"
-        return text + (f" + padding {self.padding} B" if self.padding else "")
+        if self.padding:
+            text += f" + padding {self.padding} B"
+        return text + (f" - {self.elsewhere} B in host memory" if self.elsewhere else "")
 
 
 class Matrix(Struct):

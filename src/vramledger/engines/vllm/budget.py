@@ -14,11 +14,15 @@ from vramledger.engines.device_tensors import NO_SLACK
 from vramledger.engines.vllm.activation import ActivationPeak, activation_peak, spread
 from vramledger.engines.vllm.attention_buffers import AttentionWorkspace, chosen_backend, split_accumulators
 from vramledger.engines.vllm.buffers import runner_buffers
+from vramledger.engines.vllm.context_parallel import context_extras
 from vramledger.engines.vllm.extras import Extra, charged_bytes, loaded_bytes
 from vramledger.engines.vllm.graphs import GraphPlan, capture_plan, estimate_is_subtracted, graph_bytes
 from vramledger.engines.vllm.kv_groups import Layout
+from vramledger.engines.vllm.kv_shape import kv_shape
+from vramledger.engines.vllm.kv_transfer import KvShape, transfer_extras
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes, lora_transients
 from vramledger.engines.vllm.matrix_libraries import matrix_extras, partial_sums_bytes
+from vramledger.engines.vllm.offload import Offload, offload, offload_extras, on_device
 from vramledger.engines.vllm.parallel import parallel_extras
 from vramledger.engines.vllm.request_state import state_extras
 from vramledger.engines.vllm.runtime import (
@@ -79,6 +83,8 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     graphs_charged: bool
     buffers_charged: bool
     extras: tuple[Extra, ...]
+    offload: Offload
+    kv_shape: KvShape
     available: ByteRange
 
     @property
@@ -110,6 +116,8 @@ def rank_terms(
     """All terms of one kind of rank and what they leave."""
     model = checkpoint.model
     weights = rank_weights(checkpoint, settings, kind, device)
+    moved = offload(weights, settings, kind)
+    weights = on_device(weights, moved)
     draft = draft_weights(model, settings, kind, device)
     lora = lora_bytes(model, kind, settings) if settings.lora is not None else None
     moe = moe_workspace(model, settings, kind, device, expert_format=weights.expert_format)
@@ -150,6 +158,7 @@ def rank_terms(
     expected = activation.peak_bytes
     peak = spread(expected)
     loaded = weights.total_bytes + (draft.total_bytes if draft else 0) + (lora.total if lora else 0)
+    shape = kv_shape(layout, settings, kind)
     buffers_charged = settings.version.since(27)
     extras = (
         *parallel_extras(model, settings, kind, device, weights=weights, activation=activation),
@@ -157,6 +166,9 @@ def rank_terms(
         *state_extras(model, settings, kind, charged=buffers_charged),
         *sampler_extras(model, settings, kind, device),
         *spike_extras(model, settings, kind, device, activation),
+        *offload_extras(moved, settings),
+        *transfer_extras(settings, shape),
+        *context_extras(model, settings, device),
     )
     lasting = ByteRange.exact(loaded + persistent_moe) + charged_bytes(extras)
     idle_bytes = weights.slack.idle_bytes + (draft.slack.idle_bytes if draft else 0)
@@ -204,6 +216,8 @@ def rank_terms(
         graphs_charged=charged,
         buffers_charged=buffers_charged,
         extras=extras,
+        offload=moved,
+        kv_shape=shape,
         available=ByteRange(low, middle, high) - taken,
     )
 

@@ -42,6 +42,8 @@ def experts_note(model: Model, settings: Settings, terms: Sequence[RankTerms]) -
     resident = (
         f"{of_all} experts{redundant}, {share}, in each of {layers} layers{stage}, {format_bytes(held)}"
     )
+    if plan.dp > 1:
+        resident += f", the rest of the model again in each of {plan.dp} replicas"
     active = f"{first.top_k} a layer for a token, {format_bytes(touched)} {where}"
     return (f"experts resident on a rank: {resident}; active: {active}",)
 

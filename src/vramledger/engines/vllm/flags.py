@@ -78,6 +78,26 @@ class Speculation(Struct, frozen=True, kw_only=True):
         return f"{self.method}{model}, {self.num_speculative_tokens} tokens"
 
 
+class KvTransfer(Struct, frozen=True, kw_only=True):
+    """One connector of `--kv-transfer-config`: its role, where and how large it buffers, and the numbers among its
+    own settings. `children` are those of a MultiConnector."""
+
+    connector: str
+    role: str
+    buffer_device: str | None = None
+    buffer_size_bytes: int | None = None
+    permutes: bool = False
+    numbers: tuple[tuple[str, float], ...] = ()
+    children: tuple[KvTransfer, ...] = ()
+
+    def number(self, name: str) -> float | None:
+        """One of the connector's own settings."""
+        return dict(self.numbers).get(name)
+
+    def __str__(self) -> str:
+        return " + ".join(f"{item.connector} as {item.role}" for item in (self.children or (self,)))
+
+
 class LoadBalancing(Struct, frozen=True, kw_only=True):
     """What `--eplb-config` says beside the redundant experts; None is the version's own choice."""
 
@@ -128,6 +148,20 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     num_redundant_experts: int = 0
     eplb_window_size: int | None = None
     eplb_config: LoadBalancing | None = None
+    kv_transfer_config: KvTransfer | None = None
+    kv_offloading_size: float | None = None
+    kv_offloading_backend: str | None = None
+    swap_space: float | None = None
+    cpu_offload_gb: float = 0
+    cpu_offload_params: str | None = None
+    offload_backend: str | None = None
+    offload_group_size: int = 0
+    offload_num_in_group: int = 1
+    offload_prefetch_step: int = 1
+    offload_params: str | None = None
+    cp_kv_cache_interleave_size: int | None = None
+    dcp_kv_cache_interleave_size: int | None = None
+    dcp_comm_backend: str | None = None
     mamba_cache_mode: str | None = None
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
@@ -156,6 +190,10 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise _bad(name, value, "must not be negative")
+        for name in _GIBIBYTES:
+            value = getattr(self, name)
+            if value is not None and value > MOST_GIB:
+                raise _bad(name, value, f"must be at most {MOST_GIB}")
         if self.max_model_len is not None and self.max_model_len != AUTO and self.max_model_len < 1:
             raise _bad("max_model_len", self.max_model_len, "must be at least 1, or auto")
         util = self.gpu_memory_utilization
@@ -178,6 +216,8 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
 
 
 AUTO = -1
+MOST_GIB = 2**20
+_GIBIBYTES = ("kv_offloading_size", "swap_space", "cpu_offload_gb")
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _POSITIVE = (
     "max_num_seqs",
@@ -188,8 +228,20 @@ _POSITIVE = (
     "max_loras",
     "eplb_window_size",
     "max_cpu_loras",
+    "offload_num_in_group",
+    "offload_prefetch_step",
+    "cp_kv_cache_interleave_size",
+    "dcp_kv_cache_interleave_size",
 )
-_NOT_NEGATIVE = ("num_redundant_experts", "max_cudagraph_capture_size", "lora_extra_vocab_size")
+_NOT_NEGATIVE = (
+    "num_redundant_experts",
+    "max_cudagraph_capture_size",
+    "lora_extra_vocab_size",
+    "kv_offloading_size",
+    "swap_space",
+    "cpu_offload_gb",
+    "offload_group_size",
+)
 
 
 def flag_names() -> tuple[str, ...]:

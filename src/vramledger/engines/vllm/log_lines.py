@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.engines.vllm.budget import RankTerms
+from vramledger.engines.vllm.kv_budget import token_shards
 from vramledger.engines.vllm.settings import Settings
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
@@ -41,7 +42,19 @@ def log_lines(
     size = f"{word} KV cache size: {pool.tokens.expected:,} tokens"
     if settings.version.since(28):
         return (*lines, f"{size}, {concurrency}")
-    return (*lines, size, concurrency)
+    return (*lines, *_multiplied(settings), size, concurrency)
+
+
+def _multiplied(settings: Settings) -> tuple[str, ...]:
+    """What versions before 0.20 say of ranks that share a context."""
+    plan, version = settings.plan, settings.version
+    if token_shards(settings) == 1 or version.since(20):
+        return ()
+    if not version.since(12):
+        return (f"Multiplying the GPU KV cache size by the dcp_world_size {plan.dcp}.",)
+    both = plan.pcp * plan.dcp
+    of = f"(pcp_world_size {plan.pcp} * dcp_world_size {plan.dcp})"
+    return (f"Multiplying the GPU KV cache size by the cp_world_size {both} {of}.",)
 
 
 def _weights_line(weights_gib: float, settings: Settings) -> str:

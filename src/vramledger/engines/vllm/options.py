@@ -139,6 +139,32 @@ OPTIONS: tuple[Option, ...] = (
         'Draft: \'{"method": "eagle3", "model": "PATH or hub id", "num_speculative_tokens": 3}\'; "mtp" needs no model.',
     ),
     _option(
+        "kv_transfer_config", OptionKind.JSON, _CACHE,
+        'Moving KV: \'{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}\'.',
+    ),
+    _option("kv_offloading_size", OptionKind.NUMBER, _CACHE, "GiB of host memory for KV, over all ranks."),
+    _option(
+        "kv_offloading_backend", TEXT, _CACHE, "Who keeps KV in host memory.", choices=("native", "lmcache")
+    ),
+    _option("swap_space", OptionKind.NUMBER, _CACHE, "GiB a rank for preempted sequences (V0)."),
+    _option(
+        "cp_kv_cache_interleave_size", COUNT, _CACHE, "Tokens in a row on one rank that shares a context's KV."
+    ),
+    _option("dcp_kv_cache_interleave_size", COUNT, _CACHE, "The same under its older name."),
+    _option(
+        "dcp_comm_backend", TEXT, _PARALLEL, "How ranks that share a context merge attention.",
+        choices=("ag_rs", "a2a"),
+    ),
+    _option("cpu_offload_gb", OptionKind.NUMBER, _MEMORY, "GiB of a rank's weights kept in host memory."),
+    _option("cpu_offload_params", TEXT, _MEMORY, "Name segments of the weights that may go there: experts, mlp."),
+    _option(
+        "offload_backend", TEXT, _MEMORY, "How weights come from host memory.", choices=("auto", "uva", "prefetch")
+    ),
+    _option("offload_group_size", COUNT, _MEMORY, "Layers in a group of which the last are kept in host memory."),
+    _option("offload_num_in_group", COUNT, _MEMORY, "How many of a group those are."),
+    _option("offload_prefetch_step", COUNT, _MEMORY, "Layers fetched ahead."),
+    _option("offload_params", TEXT, _MEMORY, "Name segments of the weights of those layers."),
+    _option(
         "all2all_backend", TEXT, _OTHER, "How tokens reach experts of other ranks, by vLLM's name.",
         choices=BACKEND_NAMES,
     ),
@@ -244,6 +270,10 @@ def read_flags(values: Mapping[str, object]) -> tuple[ParallelPlan, VllmFlags]:
             from vramledger.engines.vllm.eplb import read_eplb_config
 
             _take(flags, read_eplb_config(option, cast(Mapping[str, object], read)), option)
+        elif name == "kv_transfer_config":
+            from vramledger.engines.vllm.kv_connectors import read_kv_transfer
+
+            flags[name] = read_kv_transfer(option, cast(Mapping[str, object], read))
         elif name == "limit_mm_per_prompt":
             if _no_items(option, read):
                 flags["language_model_only"] = True

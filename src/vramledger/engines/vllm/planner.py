@@ -13,13 +13,17 @@ from vramledger.engines.recent import Recent
 from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
+from vramledger.engines.vllm.context_parallel import check_interleave
 from vramledger.engines.vllm.entries import rank_entries
 from vramledger.engines.vllm.experts import experts_note, placement_note
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
 from vramledger.engines.vllm.host_memory import host_memory
+from vramledger.engines.vllm.host_side import host_entries
+from vramledger.engines.vllm.kv_connectors import keeps_groups
 from vramledger.engines.vllm.kv_groups import Layout, plan_groups
 from vramledger.engines.vllm.kv_pool import fit_context, kv_pool
 from vramledger.engines.vllm.kv_specs import LayerSpec, layer_specs
+from vramledger.engines.vllm.kv_transfer import transfer_conditions
 from vramledger.engines.vllm.load_peak import reading
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.lora import lora_bytes
@@ -49,6 +53,7 @@ from vramledger.ledger import ByteRange, Entry, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.mixers import ChunkedAttention
 from vramledger.pool import IntRange, KvPool
+from vramledger.verdict import Verdict
 
 
 def plan(
@@ -123,18 +128,22 @@ def _answer(
         host=(
             *host_memory(checkpoint, settings, device, layout, read),
             *_adapters_on_host(checkpoint, settings, uses),
+            *host_entries(checkpoint.model, settings, terms, pool),
         ),
-        verdict=judge(
-            checkpoint,
-            settings,
-            device,
-            terms,
-            layout,
-            checked,
-            pool,
-            ranks,
-            concurrency=concurrency,
-            refusals=[f"adapter {use.placed.adapter.id} {text}" for use in uses for text in use.refusals],
+        verdict=_with_conditions(
+            judge(
+                checkpoint,
+                settings,
+                device,
+                terms,
+                layout,
+                checked,
+                pool,
+                ranks,
+                concurrency=concurrency,
+                refusals=[f"adapter {use.placed.adapter.id} {text}" for use in uses for text in use.refusals],
+            ),
+            transfer_conditions(settings, max(item.kv_shape.request_bytes for item in terms)),
         ),
         printed=log_lines(settings, device, terms, available, pool),
         notes=(
@@ -148,6 +157,13 @@ def _answer(
             *(adapter_notes(uses, settings.lora) if settings.lora is not None else ()),
         ),
     )
+
+
+def _with_conditions(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
+    """A verdict that has conditions, with more of them."""
+    if not more or not verdict.conditions:
+        return verdict
+    return replace(verdict, conditions=(*verdict.conditions, *more))
 
 
 class _Prepared(Struct, frozen=True, kw_only=True):
@@ -183,6 +199,7 @@ def _prepare(
     check_names(checkpoint, settings, device)
     kind_of_kv = cache_format(checkpoint, settings, device)
     layout = kv_layout(checkpoint, settings, device, kind_of_kv)
+    check_interleave(layout, settings)
     kinds = rank_kinds(checkpoint.model, parallel, flags, version)
     terms = [rank_terms(checkpoint, settings, device, kind, layout, kind_of_kv) for kind in kinds]
     available = [_available(item, settings, device) for item in terms]
@@ -344,6 +361,8 @@ def _hybrid_manager(checkpoint: Checkpoint, settings: Settings) -> bool:
     VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE in envs.py); before that windows were kept at full
     length in the pool."""
     if settings.flags.disable_hybrid_kv_cache_manager or not settings.version.since(9, 2):
+        return False
+    if not keeps_groups(settings.flags, settings.version, settings.plan.world_size):
         return False
     if settings.version.since(14):
         return True
