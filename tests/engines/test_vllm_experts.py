@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support import DEEPSEEK_V3, LLAMA_3_1_8B, QWEN3_30B_A3B, checkpoint, planned, terms
 from vramledger.answer import Plan
+from vramledger.engines.deepep import Domain, elastic_bytes, low_latency_bytes
 from vramledger.engines.partition import local_experts
-from vramledger.engines.vllm.deepep import Domain, elastic_bytes, low_latency_bytes
 from vramledger.engines.vllm.expert_parallel import (
     BACKEND_NAMES,
     all2all_backend,

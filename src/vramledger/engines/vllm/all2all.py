@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from vramledger.engines.vllm.deepep import (
+from vramledger.engines.deepep import (
     SYMMETRIC_GRANULARITY,
     WORKSPACE_BYTES,
     Domain,
