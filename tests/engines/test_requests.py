@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
+from vramledger.engines.logits import bitmask_bytes, log_softmax_bytes, top_entries_bytes
 from vramledger.engines.requests import NO_REQUESTS, REQUEST_OPTIONS, Requests, requests_of
 from vramledger.errors import FlagError
+from vramledger.formats.dtypes import DType
 
 
 def test_nothing_asked_is_one_value() -> None:
@@ -44,3 +45,8 @@ def test_a_bitmask_has_a_bit_a_token_in_whole_words(rows: int, vocab: int, expec
 def test_returned_log_probabilities_are_the_token_and_the_likeliest() -> None:
     assert top_entries_bytes(7, 0, index_bytes=8) == 7 * (8 + 4 + 8)
     assert top_entries_bytes(7, 5, index_bytes=4) == 7 * (6 * 8 + 4)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(DType.BF16, 8), (DType.F16, 4), (DType.F32, 4)])
+def test_a_log_softmax_in_fp32_copies_what_its_kernel_does_not_read(dtype: DType, expected: int) -> None:
+    assert log_softmax_bytes(dtype) == expected

@@ -31,11 +31,13 @@ def activation_entries(settings: Settings, activation: ActivationPeak) -> list[E
     """The peak of a prefill and of a decode step. A decode step is the sampler's, or a forward of as many rows."""
     binding, path = activation.binding, activation.sampler
     rest = spread(activation.peak_bytes)
-    out = []
+    out: list[Entry] = []
+    apart: list[str] = []
     if binding == "forward":
         for name, size in activation.transient:
             part = spread(size)
             rest = _less(rest, part)
+            apart.append(name)
             out.append(_workspace(name, PREFILL, part, calculated(_SOURCES[name], f"{size} B")))
     forward = activation.forward_bytes * settings.max_rows // max(settings.max_tokens, 1)
     decode = spread(max(forward, activation.sampler_bytes))
@@ -49,12 +51,14 @@ def activation_entries(settings: Settings, activation: ActivationPeak) -> list[E
         out.append(
             _workspace(name, phases, part, calculated("vllm v1/sample/ops/topk_topp_sampler.py", formula))
         )
-        rest = _less(rest, part) if phases >= PREFILL else rest
+        if phases >= PREFILL:
+            rest = _less(rest, part)
+            apart.append(name)
         decode = _less(decode, part) if phases >= DECODE else decode
     out.append(
         entry(
             Owner.ACTIVATION, f"activation peak ({binding})", PREFILL, rest,
-            calculated(SOURCE, activation.formula), lifetime=Lifetime.ITERATION,
+            calculated(SOURCE, _formula(activation, apart)), lifetime=Lifetime.ITERATION,
         )
     )  # fmt: skip
     out.append(
@@ -64,6 +68,11 @@ def activation_entries(settings: Settings, activation: ActivationPeak) -> list[E
         )
     )  # fmt: skip
     return out
+
+
+def _formula(activation: ActivationPeak, apart: list[str]) -> str:
+    """The peak's, and which of its terms have entries of their own."""
+    return activation.formula + (f"; on lines of their own: {', '.join(apart)}" if apart else "")
 
 
 def _less(whole: ByteRange, part: ByteRange) -> ByteRange:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
+from vramledger.engines.logits import bitmask_bytes, log_softmax_bytes, top_entries_bytes
 from vramledger.engines.requests import WHOLE_VOCABULARY, Requests
 from vramledger.engines.vllm.activation import ActivationPeak, logit_columns
 from vramledger.engines.vllm.extras import Extra, extra
@@ -98,11 +98,14 @@ def _spikes(model: Model, settings: Settings, device: Device) -> list[Spike]:
 
 
 def _prompt_v1(settings: Settings, count: int, vocab: int) -> Spike:
-    """Log-probabilities of every prompt token of the step at once: logits in the model's type, a log-softmax in fp32
-    (or a plain fp32 copy, `--logprobs-mode raw_logits`), and up to 0.9 a Boolean for each to count ranks."""
+    """Log-probabilities of every prompt token of the step at once: logits in the model's type, a log-softmax in fp32,
+    for which torch first makes an fp32 copy of bfloat16 (a copy alone with `--logprobs-mode raw_logits`), and up to 0.9
+    a Boolean for each logit to count ranks, when the copy is gone."""
     rows = min(settings.max_tokens, settings.context_len)
     ranks = 0 if settings.version.since(COMPILED_RANKS_SINCE) else 1
-    size = settings.dtype.bits // 8 + gathered_bytes(settings) + 4 + ranks
+    logits = settings.dtype.bits // 8
+    scores = 4 if settings.flags.logprobs_mode.endswith("logits") else log_softmax_bytes(settings.dtype)
+    size = logits + max(gathered_bytes(settings), scores, 4 + ranks)
     returned = top_entries_bytes(rows, vocab if count == WHOLE_VOCABULARY else count, index_bytes=8)
     return Spike(
         name="log-probabilities of a prompt",
