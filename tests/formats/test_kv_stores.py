@@ -12,18 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from vramledger.errors import FlagError, UnknownFormat
-from vramledger.formats.kv_rules import (
-    Heads,
-    Kivi,
-    KvQuant,
-    Latent,
-    Rule,
-    Stored,
-    TokenGroups,
-    WholeTensor,
-    stored,
-)
+from vramledger.formats.kv_rules import Rule, TokenGroups, stored
+from vramledger.formats.kv_shapes import Heads, Latent, Stored
 from vramledger.formats.kv_stores import KV_STORES, find_store
+from vramledger.formats.kv_windows import Kivi, KvQuant, WholeTensor
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "recorded" / "quantized_cache.json").read_text(encoding="utf-8")

@@ -11,7 +11,8 @@ from msgspec.structs import fields, replace
 from vramledger.errors import FlagError
 from vramledger.formats.dtypes import DType
 from vramledger.formats.kv import kv_format
-from vramledger.formats.kv_rules import ByToken, GgmlRows, Kivi, KvQuant, Rule, TokenGroups, WholeTensor
+from vramledger.formats.kv_rules import ByToken, GgmlRows, Rule, TokenGroups
+from vramledger.formats.kv_windows import Kivi, KvQuant, WholeTensor
 
 
 class Windows(StrEnum):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from vramledger.errors import UnknownFormat
-from vramledger.formats.kv_rules import FULL, Heads, Side, Stored, stored
+from vramledger.formats.kv_rules import stored
+from vramledger.formats.kv_shapes import FULL, Heads, Side, Stored
 from vramledger.formats.kv_stores import KvStore, Windows
 from vramledger.kvcache.layers import CachedLayers, cached_layers
 from vramledger.ledger import ByteRange

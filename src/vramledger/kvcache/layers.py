@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.engines.partition import local_kv_heads
-from vramledger.formats.kv_rules import Heads, Latent, Shape
+from vramledger.formats.kv_shapes import Heads, Latent, Shape
 from vramledger.models.mixers import (
     ChunkedAttention,
     CompressedAttention,

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from vramledger.formats.kv_rules import Side
+from vramledger.formats.kv_shapes import Side
 from vramledger.kvcache.format_costs import FormatCost, LengthCost
 from vramledger.models.model import Model
 from vramledger.report.document import (

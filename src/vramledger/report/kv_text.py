@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramledger.formats.kv_rules import Side
+from vramledger.formats.kv_shapes import Side
 from vramledger.kvcache.format_costs import FormatCost, LengthCost
 from vramledger.ledger import ByteRange
 from vramledger.report.bar import shares
