@@ -262,3 +262,32 @@ def test_what_latents_split_over_the_kv_take_is_charged_only_since_0_33() -> Non
         assert held.moe is not None
         sizes.append(held.attention_workspace.bytes.expected + held.moe.buffer_bytes)
     assert sizes == [256 * 16 * 216 * 513 * 4] * 2
+
+
+ASKED = (
+    Requests(prompt_logprobs=5),
+    Requests(logprobs=20, penalties=True),
+    Requests(grammars=100),
+    Requests(beams=8),
+    Requests(held_contexts=2, held_tokens=1000),
+)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("version", ["0.8.5", "0.12.0", "0.20.2", "0.26.0", "0.33.0"])
+def test_what_is_asked_changes_no_start_up(version: str, asked: Requests) -> None:
+    """The engine learns of it with the first request: pool, printed lines and what is charged stay."""
+    plain, plan = (planned(LLAMA, version=version, requests=given) for given in (Requests(), asked))
+    assert (plan.kv_pool, plan.printed, plan.budget_bytes) == (
+        plain.kv_pool,
+        plain.printed,
+        plain.budget_bytes,
+    )
+    for phase in Phase:
+        before, after = (item.ranks[0].peak(phase) for item in (plain, plan))
+        assert before.expected <= after.expected, "asking frees nothing"
+    charged = [
+        sum(entry.bytes.expected for entry in item.ranks[0].entries if entry.inside_budget)
+        for item in (plain, plan)
+    ]
+    assert charged[0] == charged[1]

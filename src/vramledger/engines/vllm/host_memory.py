@@ -49,7 +49,7 @@ def _tables(settings: Settings, device: Device, layout: Layout) -> list[Entry]:
     processes = plan.world_size * plan.dp
     ids = seqs * settings.context_len
     formula = f"{processes} workers x max_num_seqs {seqs} x max_model_len {settings.context_len} x "
-    if settings.v2_runner and device.vendor == "nvidia":
+    if settings.v2_runner and device.vendor != "cpu":
         size = ByteRange.exact(processes * ids * 4)
         return [
             entry(
