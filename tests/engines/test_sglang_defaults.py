@@ -109,9 +109,11 @@ def test_cards_of_24_gb_got_larger_chunks_with_0_5_20() -> None:
 
 def test_captured_sizes_are_the_published_lists() -> None:
     assert [len(prefill_sizes(size)) for size in (2048, 4096, 8192, 16384)] == [42, 50, 58, 74]
-    assert decode_sizes(24, speculative=False) == (1, 2, 4, 8, 12, 16, 24)
-    assert decode_sizes(50, speculative=False)[-1] == 50
-    assert decode_sizes(12, speculative=True) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
+    newest, old = parse_version("0.5.23"), parse_version("0.5.9")
+    assert decode_sizes(24, speculative=False, version=newest) == (1, 2, 4, 8, 12, 16, 24)
+    assert decode_sizes(50, speculative=False, version=newest)[-1] == 50
+    assert decode_sizes(50, speculative=False, version=old)[-1] == 48
+    assert decode_sizes(12, speculative=True, version=newest) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 
 
 def test_larger_vision_towers_lower_the_fraction_more() -> None:

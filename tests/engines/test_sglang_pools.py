@@ -250,8 +250,8 @@ def test_ascend_charged_index_keys_as_fp8_before_0_5_20() -> None:
     old = cells(DEEPSEEK_V3_2, npu, "0.5.6", tp_size=16)
     new = cells(DEEPSEEK_V3_2, npu, "0.5.20", tp_size=16)
     assert old.plain_cell == 61 * (1152 + 132)
-    assert old.index_overdraft_bytes == 61 * (256 - 132)
-    assert (new.plain_cell, new.index_overdraft_bytes) == (61 * (1152 + 256), 0)
+    assert old.overdraft_bytes == 61 * (256 - 132)
+    assert (new.plain_cell, new.overdraft_bytes) == (61 * (1152 + 256), 0)
 
 
 def test_a_limit_on_tokens_is_kept_to_whole_pages() -> None:

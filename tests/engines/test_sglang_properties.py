@@ -23,7 +23,7 @@ from vramledger.answer import Plan
 from vramledger.engines.sglang.budget import largest_slot
 from vramledger.engines.sglang.defaults import decode_sizes, prefill_sizes
 from vramledger.engines.sglang.pools import solve
-from vramledger.engines.sglang.version import READ
+from vramledger.engines.sglang.version import NEWEST, READ
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import find_device
 from vramledger.ledger import Phase
@@ -145,7 +145,7 @@ def test_pools_never_take_more_than_is_left_and_grow_with_it(
 @settings(max_examples=30, deadline=None)
 @given(largest=st.integers(1, 1024), speculative=st.booleans())
 def test_captured_sizes_rise_to_the_largest(largest: int, speculative: bool) -> None:
-    sizes = decode_sizes(largest, speculative=speculative)
+    sizes = decode_sizes(largest, speculative=speculative, version=NEWEST)
     assert list(sizes) == sorted(set(sizes))
     assert sizes[-1] == largest
     tokens = prefill_sizes(largest)

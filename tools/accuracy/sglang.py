@@ -116,7 +116,7 @@ def _held(case: Case, device: Device, grows: bool | None) -> ByteRange:
 def _printed_pools(case: Case, settings: Settings, terms: list[RankTerms]) -> list[Comparison]:
     """Tokens that the printed sizes of each pool stand for, between the ends of their rounding."""
     cells = terms[0].cells
-    kinds = [cells.plain_cell - cells.draft_bytes + cells.index_overdraft_bytes]
+    kinds = [cells.plain_cell - cells.draft_bytes + cells.overdraft_bytes]
     if cells.is_hybrid_swa:
         kinds = [cells.swa_cell, cells.full_cell - cells.draft_bytes]
     elif draft_layers(case.checkpoint.model, settings) and cells.kind != "DSA":

@@ -60,7 +60,7 @@ def chunk_defaults(memory: Memory) -> Chunk:
 def _card(gpu_mem: float | None, flags: SglangFlags, version: SglangVersion) -> tuple[int, int]:
     many = flags.tp_size >= 4
     if gpu_mem is None:
-        return 4096, 160
+        return 4096 if version.since(4, 7) else 16384 if flags.disaggregation_mode != "null" else 8192, 160
     if not version.since(4, 7):
         small = gpu_mem < 25_000
         chunk = 2048 if small else 16384 if flags.disaggregation_mode != "null" else 8192
@@ -73,7 +73,7 @@ def _card(gpu_mem: float | None, flags: SglangFlags, version: SglangVersion) -> 
     if row == 1:
         if version.since(*WIDER_SMALL_CARDS_SINCE):
             return 4096, 160 if many else 48
-        if not version.since(5, 7) and not many:
+        if not version.since(5, 6) and not many:
             batch = 16
     return chunk, batch
 
@@ -83,16 +83,21 @@ def _captured_before(gpu_mem: float) -> int:
     return 160 if gpu_mem <= 90 * 1024 else 256 if gpu_mem <= 160_000 else 512
 
 
-def decode_sizes(largest: int, *, speculative: bool) -> tuple[int, ...]:
-    """Batch sizes captured for decode, the largest always among them."""
+def decode_sizes(largest: int, *, speculative: bool, version: SglangVersion) -> tuple[int, ...]:
+    """Batch sizes captured for decode; the largest asked for is always among them since 0.5.10."""
     if speculative:
-        spans = (range(1, 9), range(10, 33, 2), range(40, 65, 4), range(72, 257, 8))
+        spans = (
+            range(1, 9),
+            range(10, 33, 2),
+            range(40, 65 if version.since(5, 6) else 64, 4),
+            range(72, 257, 8),
+        )
         tail = range(272, largest + 1, 16)
     else:
         spans = (range(1, 3), range(4, 13, 4), range(16, 257, 8), range(272, 512, 16))
         tail = range(512, largest + 1, 32)
-    sizes = sorted({size for span in (*spans, tail) for size in span if size <= largest} | {largest})
-    return tuple(sizes)
+    listed = {size for span in (*spans, tail) for size in span if size <= largest}
+    return tuple(sorted(listed | {largest} if version.since(5, 10) else listed))
 
 
 def prefill_sizes(largest: int) -> tuple[int, ...]:
@@ -106,9 +111,11 @@ def prefill_sizes(largest: int) -> tuple[int, ...]:
 
 def prefill_max(memory: Memory, chunk: Chunk) -> int:
     """The largest prefill captured: the chunk, less for latent attention, never above `--max-total-tokens`."""
-    largest = max(chunk.chunked_prefill_size, 0) or memory.flags.max_prefill_tokens
+    largest = chunk.chunked_prefill_size
     if memory.is_mla:
         largest = min(8192, largest) if memory.version.since(5, 23) else 2048
+    if memory.flags.pp_size > 1 and memory.prefill_graphs and memory.version.since(5, 19):
+        largest = min(largest, 8192)
     if memory.flags.max_total_tokens is not None:
         largest = min(largest, memory.flags.max_total_tokens)
     return largest
@@ -122,7 +129,7 @@ def static_fraction(memory: Memory, chunk: Chunk) -> float:
     if not version.since(4, 7):
         return _by_parallel_size(gpu_mem, flags, version)
     reserved = reserved_mib(memory, chunk)
-    return max(round((gpu_mem - reserved) / gpu_mem, 3), 0.0)
+    return round((gpu_mem - reserved) / gpu_mem, 3)
 
 
 def reserved_mib(memory: Memory, chunk: Chunk) -> float:

@@ -167,14 +167,12 @@ def _pool_entries(settings: Settings, terms: RankTerms, sized: Sized) -> list[En
                 inside=False,
             )
         )  # fmt: skip
-    if cells.index_overdraft_bytes:
-        counts = [
-            item.tokens * cells.index_overdraft_bytes for item in (sized.low, sized.expected, sized.high)
-        ]
+    if cells.overdraft_bytes:
+        counts = [item.tokens * cells.overdraft_bytes for item in (sized.low, sized.expected, sized.high)]
         out.append(
             _entry(
-                Owner.KV_CACHE, "index keys beyond their charge", AFTER_LOAD, ByteRange(*counts),
-                calculated(source, f"{pools.tokens} tokens x {cells.index_overdraft_bytes} B: charged as fp8, kept in 16 bits"),
+                Owner.KV_CACHE, "KV beyond its charge", AFTER_LOAD, ByteRange(*counts),
+                calculated(source, f"{pools.tokens} tokens x {cells.overdraft_bytes} B: stored wider than the cell that is charged"),
                 inside=False,
             )
         )  # fmt: skip

@@ -40,6 +40,7 @@ SEPARATE_V_WIDTH_SINCE = (5, 7)
 DRAFT_IN_CELL_SINCE = (5, 14)
 OWN_INDEX_KEYS_SINCE = (5, 18)
 ASCEND_INDEX_KEYS_SINCE = (5, 20)
+PACKED_CHARGED_SINCE = (5, 18)
 DSA_BLOCK = 128
 SCALE_BLOCK = 16
 MXFP8_BLOCK = 32
@@ -49,7 +50,8 @@ class StageCells(Struct, frozen=True, kw_only=True):
     """What a pipeline stage caches on one rank, bytes.
 
     `full_bytes` and `swa_bytes` are of one layer and token; `index_bytes` of all index keys of a token;
-    `index_overdraft_bytes` is what they take beyond what the engine charges for them. `draft_layers` of a draft are as
+    `overdraft_bytes` is what a token takes beyond what
+    the engine charges for it. `draft_layers` of a draft are as
     wide as the target's. `key_share` is the keys' part of `full_bytes`. `kind` is MHA, MLA or DSA.
     """
 
@@ -61,7 +63,7 @@ class StageCells(Struct, frozen=True, kw_only=True):
     key_share: float
     index_bytes: int
     index_layers: int
-    index_overdraft_bytes: int
+    overdraft_bytes: int
     scale_bytes: int
     draft_layers: int
     draft_bytes: int
@@ -154,7 +156,8 @@ def stage_cells(model: Model, settings: Settings, device: Device, layers: range)
         key_share=key_share,
         index_bytes=index_bytes,
         index_layers=index_layers,
-        index_overdraft_bytes=(stored_key - index_key) * index_layers,
+        overdraft_bytes=(stored_key - index_key) * index_layers
+        + _latent_overdraft(model, settings, device) * full,
         scale_bytes=scale_bytes,
         draft_layers=drafted,
         draft_bytes=draft_bytes,
@@ -185,7 +188,7 @@ def _full_layer(
     if kind != "MHA":
         mixer = next(mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention))
         width = mixer.kv_lora_rank + mixer.rope_dim
-        if kind == "DSA" and _is_packed(settings, device):
+        if kind == "DSA" and _is_packed(settings, device) and settings.version.since(*PACKED_CHARGED_SINCE):
             return mixer.kv_lora_rank + mixer.kv_lora_rank // DSA_BLOCK * 4 + mixer.rope_dim * 2, 0, 1.0
         if settings.kv_bits == 4:
             return width // 2, width // SCALE_BLOCK * layers, 1.0
@@ -201,6 +204,16 @@ def _full_layer(
     elements = heads * (head_dim + value_dim)
     scales = elements * layers // MXFP8_BLOCK if settings.kv_dtype == "mxfp8" else 0
     return elements * settings.kv_bits // 8, scales, head_dim / (head_dim + value_dim)
+
+
+def _latent_overdraft(model: Model, settings: Settings, device: Device) -> int:
+    """Bytes of a packed latent beyond what is charged: releases before 0.5.18 counted the plain width."""
+    mixer = next((mixer for mixer in model.token_mixers if isinstance(mixer, LatentAttention)), None)
+    if mixer is None or mixer.indexer is None or settings.version.since(*PACKED_CHARGED_SINCE):
+        return 0
+    if not _is_packed(settings, device):
+        return 0
+    return mixer.kv_lora_rank // DSA_BLOCK * 4 + mixer.rope_dim
 
 
 def _is_packed(settings: Settings, device: Device) -> bool:

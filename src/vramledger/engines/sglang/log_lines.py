@@ -56,7 +56,7 @@ def log_lines(
     lines.append(
         _pool_line(
             settings, pools.tokens, cells.full_bytes, cells.full_layers, cells.key_share, cells.kind,
-            "Full " if pools.swa_tokens is not None else "", extra=cells.scale_bytes + cells.index_bytes + cells.index_overdraft_bytes,
+            "Full " if pools.swa_tokens is not None else "", extra=cells.scale_bytes + cells.index_bytes + cells.overdraft_bytes,
         )
     )  # fmt: skip
     if pools.swa_tokens is not None:

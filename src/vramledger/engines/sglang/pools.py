@@ -19,6 +19,9 @@ from vramledger.units import GIB, ceil_div, round_up
 MULTIMODAL_RESERVE_SINCE = (5, 18)
 MULTIMODAL_RESERVE_GIB = 100 / 1024  # SGLANG_VLM_CACHE_SIZE_MB
 PADDING_SLOT_SINCE = (5, 18)
+LIMIT_ON_FULL_POOL_SINCE = (5, 12)
+"""Before, --max-total-tokens cut what full and windowed tokens are solved from, and the windowed ones came of the full
+ones before those were cut to pages."""
 RATIO_SINCE = (5, 4)
 EXTRA_BUFFER_SINCE = (5, 15)
 FIXED_SLOTS = 512  # of a recurrent model up to 0.5.3, where no flag names a number
@@ -90,17 +93,24 @@ def solve(
         slots, rest = _recurrent(rest, slot.total, settings)
     rest_bytes = int(rest * GIB)
     sized = [_stage(max(rest_bytes, 0), cells, settings) for cells in stages]
-    tokens = min((full for full, _ in sized), default=0)
+    unaligned = min((full for full, _ in sized), default=0)
+    tokens = unaligned // settings.page_size * settings.page_size
+    profiled = min((plain for _, plain in sized), default=0)
     limit = settings.flags.max_total_tokens
-    if limit is not None:
+    if limit is not None and (
+        settings.version.since(*LIMIT_ON_FULL_POOL_SINCE) or not stages[0].is_hybrid_swa
+    ):
         tokens = min(tokens, limit)
     tokens = tokens // settings.page_size * settings.page_size
     swa: int | None = None
     hybrid = next((cells for cells in stages if cells.is_hybrid_swa), None)
     if hybrid is not None:
-        swa = _windowed(tokens, hybrid, settings)
+        swa = _windowed(
+            tokens if settings.version.since(*LIMIT_ON_FULL_POOL_SINCE) else unaligned, hybrid, settings
+        )
     per_request = slots_per_request(settings) if slots is not None else 0
-    running, capped_by = max_requests(tokens, slots, per_request, settings)
+    counted = tokens if settings.version.since(5, 10) else profiled
+    running, capped_by = max_requests(counted, slots, per_request, settings)
     return Pools(
         tokens=max(tokens, 0),
         swa_tokens=swa,
@@ -114,24 +124,30 @@ def solve(
 
 
 def _stage(size_bytes: int, cells: StageCells, settings: Settings) -> tuple[int, int]:
-    """Tokens of the full pool and of the windowed one that `size_bytes` give a stage."""
+    """Tokens that `size_bytes` give a stage's full pool, and those the profile counts before pages and limits."""
     page, version = settings.page_size, settings.version
     if not cells.is_hybrid_swa:
         cell = cells.plain_cell
         if not cell:
-            return settings.flags.max_total_tokens or settings.context_len, 0
+            tokens = settings.flags.max_total_tokens or settings.context_len
+            return tokens, tokens
         tokens = size_bytes // cell
-        return _with_draft_tokens(tokens, settings) // page * page, 0
+        return _with_draft_tokens(tokens, settings) // page * page, tokens
     if not cells.full_layers:
-        return int(size_bytes // (cells.swa_cell + cells.draft_bytes)) // page * page, 0
+        tokens = int(size_bytes // (cells.swa_cell + cells.draft_bytes))
+        return tokens // page * page, tokens
     if uses_request_cap(settings, cells):
         swa = round_up(request_cap(cells, settings), page)
-        return max(int((size_bytes - swa * cells.swa_cell) // cells.full_cell) // page * page, 0), swa
+        tokens = max(int((size_bytes - swa * cells.swa_cell) // cells.full_cell) // page * page, 0)
+        return tokens, tokens
     denominator = cells.full_cell + settings.swa_full_tokens_ratio * cells.swa_cell
-    if version.since(5, 12):
-        return int(size_bytes // denominator) // page * page, 0
-    total = size_bytes // cells.plain_cell // page * page * cells.plain_cell
-    return int(total / denominator) // page * page, 0
+    if version.since(*LIMIT_ON_FULL_POOL_SINCE):
+        tokens = int(size_bytes // denominator)
+        return tokens // page * page, tokens
+    profiled = size_bytes // cells.plain_cell
+    limited = min(profiled, settings.flags.max_total_tokens or profiled)
+    total = limited // page * page * cells.plain_cell
+    return int(total / denominator), profiled
 
 
 def _with_draft_tokens(tokens: int, settings: Settings) -> int:

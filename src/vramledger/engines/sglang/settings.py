@@ -143,7 +143,7 @@ def resolve(checkpoint: Checkpoint, device: Device, version: SglangVersion, flag
         mem_fraction_static=fraction,
         max_running_requests=running,
         swa_full_tokens_ratio=0.8 if ratio is None else ratio,
-        decode_sizes=_decode_sizes(flags, chunk),
+        decode_sizes=_decode_sizes(flags, chunk, version),
         prefill_sizes=prefill_sizes(prefill_max(memory, chunk)) if graphs else (),
         notes=tuple(notes),
     )
@@ -156,10 +156,12 @@ def _gpu_mem(device: Device) -> float | None:
     return (device.smi_total_bytes or device.total_bytes) / MIB
 
 
-def _decode_sizes(flags: SglangFlags, chunk: Chunk) -> tuple[int, ...]:
+def _decode_sizes(flags: SglangFlags, chunk: Chunk, version: SglangVersion) -> tuple[int, ...]:
     if flags.disable_cuda_graph or flags.disaggregation_mode == "prefill":
         return ()
-    return decode_sizes(chunk.decode_max_bs, speculative=flags.speculative_algorithm is not None)
+    return decode_sizes(
+        chunk.decode_max_bs, speculative=flags.speculative_algorithm is not None, version=version
+    )
 
 
 def _captures_prefill(model: Model, device: Device, version: SglangVersion, flags: SglangFlags) -> bool:
