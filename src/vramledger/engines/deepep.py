@@ -1,7 +1,7 @@
 """Sizes of DeepEP's buffers.
 
-Source: deepseek-ai/DeepEP csrc/config.hpp (LowLatencyLayout, get_low_latency_rdma_size_hint), csrc/kernels/configs.cuh,
-deep_ep/buffer.py; csrc/elastic/buffer.hpp and deep_ep/include/deep_ep/common/layout.cuh for the elastic buffer of V2.
+Source: deepseek-ai/DeepEP csrc/config.hpp (Config, LowLatencyLayout, get_low_latency_rdma_size_hint),
+csrc/kernels/configs.cuh, deep_ep/buffer.py (get_dispatch_config, get_combine_config); csrc/elastic/buffer.hpp and deep_ep/include/deep_ep/common/layout.cuh for the elastic buffer of V2.
 """
 
 from __future__ import annotations
@@ -28,6 +28,40 @@ def low_latency_bytes(*, tokens: int, hidden: int, experts: int) -> int:
     signal = round_up(4 * experts, _ALIGNMENT)
     size = 2 * (send + receive + signal)
     return (size + _ALIGNMENT) // _ALIGNMENT * _ALIGNMENT
+
+
+NVLINK_PEERS = 8
+NORMAL_SMS = 20  # Buffer.num_sms
+_SOURCE_META_BYTES = 8
+_MAX_TOP_K = _MAX_SCALES = 128
+# Ranks: tokens received in pieces over NVLink and over RDMA, the larger of dispatch and combine; RDMA's is rounded up to
+# a multiple of what is sent at once.
+_PIECES = {
+    2: (256, 132), 4: (256, 132), 8: (256, 132), 16: (288, 140), 24: (288, 128), 32: (288, 128), 48: (288, 128),
+    64: (288, 128), 96: (480, 132), 128: (560, 132), 144: (720, 132), 160: (720, 132),
+}  # fmt: skip
+
+
+class NormalBytes(Struct, frozen=True, kw_only=True):
+    """Buffers of the high-throughput mode on a rank."""
+
+    nvlink: int
+    rdma: int
+
+
+def normal_bytes(*, hidden_bytes: int, ranks: int) -> NormalBytes | None:
+    """What the recommended configurations of dispatch and combine take; None for a number of ranks that DeepEP refuses
+    ("Unsupported number of EP ranks")."""
+    if ranks not in _PIECES:
+        return None
+    over_nvlink, over_rdma = _PIECES[ranks]
+    channels, peers, nodes = NORMAL_SMS // 2, min(ranks, NVLINK_PEERS), max(ranks // NVLINK_PEERS, 1)
+    token = hidden_bytes + _SOURCE_META_BYTES + _MAX_TOP_K * (8 + 4) + _MAX_SCALES * 4
+    nvlink = channels * peers * ((2 * nodes + 3) * 4 + over_nvlink * token)
+    rdma = 0
+    if ranks > NVLINK_PEERS:
+        rdma = channels * nodes * ((2 * NVLINK_PEERS + 2) * 2 * 4 + 2 * over_rdma * (token + 16)) + MIB
+    return NormalBytes(nvlink=round_up(nvlink, _ALIGNMENT), rdma=round_up(rdma, _ALIGNMENT))
 
 
 class Domain(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from vramledger.engines.sglang.experts import ExpertBytes, expert_bytes
 from vramledger.engines.sglang.layers import DRAFT_IN_CELL_SINCE, StageCells, draft_layers, stage_cells
 from vramledger.engines.sglang.lora import lora_bytes
 from vramledger.engines.sglang.pools import Pools, solve
@@ -47,13 +48,19 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     lora_bytes: int
     activation: Activation
     workspace: Calculated
+    experts: ExpertBytes | None
 
     def resident(self, settings: Settings) -> ByteRange:
         """What lies on the device when the pool is sized, of what the rules know; a draft since 0.5.14."""
-        held = self.weights.held + ByteRange.exact(self.lora_bytes)
+        held = self.weights.held + ByteRange.exact(self.lora_bytes + self.window_bytes)
         if self.draft is not None and settings.version.since(*DRAFT_IN_CELL_SINCE):
             held = held + self.draft.held
         return held
+
+    @property
+    def window_bytes(self) -> int:
+        """Loads of experts of past steps, there before the weights are."""
+        return 0 if self.experts is None else self.experts.window
 
 
 class Free(Struct, frozen=True, kw_only=True):
@@ -88,18 +95,20 @@ def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind:
     model = checkpoint.model
     cells = stage_cells(model, settings, device, kind.layers)
     draft = draft_weights(checkpoint, settings, kind, device)
+    weights = rank_weights(checkpoint, settings, kind, device)
     charged = settings.version.since(*DRAFT_IN_CELL_SINCE)
     apart = 0 if charged else draft_layers(model, settings) * (cells.full_bytes + _index_width(cells))
     return RankTerms(
         kind=kind,
         cells=cells,
         slot=slot_bytes(model, settings, kind.layers) if model.has_mixer(RECURRENT) else None,
-        weights=rank_weights(checkpoint, settings, kind, device),
+        weights=weights,
         draft=draft,
         draft_layer_bytes=apart if kind.is_last else 0,
         lora_bytes=lora_bytes(model, kind, settings) if settings.flags.enable_lora else 0,
         activation=activation(model, settings, kind),
         workspace=attention_workspace(model, settings, kind, device),
+        experts=expert_bytes(model, settings, kind, weights.groups),
     )
 
 

@@ -28,6 +28,7 @@ def rank_entries(settings: Settings, terms: RankTerms, free: Free, sized: Sized)
     out = _weight_entries(settings, terms, free)
     out += _pool_entries(settings, terms, sized)
     out += _step_entries(settings, terms)
+    out += _expert_entries(settings, terms)
     out += _outside_entries(settings, terms, free, sized)
     return tuple(entry for entry in out if entry.bytes.high)
 
@@ -209,6 +210,33 @@ def _step_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
             Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD, graphs.bytes, assumed(graphs.source), inside=False
         ),
     ]  # fmt: skip
+
+
+def _expert_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
+    found = terms.experts
+    if found is None:
+        return []
+    between = frozenset({Phase.DECODE, Phase.RECOVERY})
+    out = [
+        _entry(
+            Owner.COLLECTIVES, "expert load window", ALL_PHASES, found.window,
+            calculated(f"{RULES} eplb/expert_distribution.py, _StatAccumulator", found.window_formula),
+        ),
+        _entry(
+            Owner.COLLECTIVES, "experts being moved", between, found.moved,
+            calculated(f"{RULES} eplb/expert_location_updater.py, create_temp_buffers", found.moved_formula),
+            lifetime=Lifetime.ITERATION, inside=False,
+        ),
+    ]  # fmt: skip
+    source = f"{RULES} layers/moe/token_dispatcher, made at the first dispatch, after the pool"
+    out += [
+        _entry(
+            Owner.COLLECTIVES, name, AFTER_LOAD, size,
+            calculated(source, formula) if known else assumed(f"{source}; sized as DeepEP's"), inside=False,
+        )
+        for name, size, formula, known in found.dispatch
+    ]  # fmt: skip
+    return out
 
 
 def _outside_entries(settings: Settings, terms: RankTerms, free: Free, sized: Sized) -> list[Entry]:

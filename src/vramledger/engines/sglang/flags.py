@@ -10,13 +10,14 @@ LORA_MODULES = (
     "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj",
     "embed_tokens", "lm_head",
 )  # fmt: skip
+DEEPEP_MODES = ("auto", "normal", "low_latency")
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK")
 
 
 class SglangFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `draft_layers` is how many layers a draft of its own checkpoint has, each as wide in
     KV as one of the target's; `pp_layer_partition` is SGLANG_PP_LAYER_PARTITION,
-    `expandable_segments` what PYTORCH_CUDA_ALLOC_CONF (PYTORCH_NPU_ALLOC_CONF) sets.
+    `deepep_num_max_dispatch_tokens_per_rank` SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK, `expandable_segments` what PYTORCH_CUDA_ALLOC_CONF (PYTORCH_NPU_ALLOC_CONF) sets.
 
     Raises FlagError for values outside what a flag takes.
     """
@@ -30,7 +31,11 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
     enable_dp_lm_head: bool = False
     moe_dense_tp_size: int | None = None
     moe_a2a_backend: str = "none"
+    deepep_mode: str = "auto"
+    deepep_num_max_dispatch_tokens_per_rank: int = 128
     ep_num_redundant_experts: int = 0
+    enable_eplb: bool = False
+    eplb_rebalance_num_iterations: int = 1000
     pp_layer_partition: tuple[int, ...] | None = None
     mem_fraction_static: float | None = None
     max_total_tokens: int | None = None
@@ -122,12 +127,19 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
             )
         if self.moe_dense_tp_size not in (None, 1):
             raise _bad("moe_dense_tp_size", self.moe_dense_tp_size, "must be 1 where it is given")
-        if self.ep_num_redundant_experts and self.ep_size == 1:
+        if self.deepep_mode not in DEEPEP_MODES:
+            raise _bad("deepep_mode", self.deepep_mode, f"is one of {', '.join(DEEPEP_MODES)}")
+        if self.ep_num_redundant_experts and self.ep_size == 1 and self.moe_a2a_backend == "none":
             raise FlagError(
                 "--ep-num-redundant-experts needs --ep-size above 1",
                 flag="ep_num_redundant_experts",
                 value=self.ep_num_redundant_experts,
             )
+
+    @property
+    def spans_experts(self) -> bool:
+        """Whether an all-to-all carries tokens to experts, which sets `--ep-size` to `--tp-size`."""
+        return self.moe_a2a_backend != "none"
 
     @property
     def attn_dp(self) -> int:
@@ -171,6 +183,7 @@ _POSITIVE = (
     "max_total_tokens", "max_running_requests", "max_prefill_tokens", "context_length", "page_size",
     "cuda_graph_max_bs", "max_mamba_cache_size", "max_loras_per_batch", "max_lora_rank", "speculative_num_steps",
     "speculative_eagle_topk", "speculative_num_draft_tokens", "draft_layers",
+    "deepep_num_max_dispatch_tokens_per_rank", "eplb_rebalance_num_iterations",
 )  # fmt: skip
 _NOT_NEGATIVE = ("ep_num_redundant_experts", "hicache_size")
 

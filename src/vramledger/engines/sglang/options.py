@@ -50,6 +50,13 @@ OPTIONS: tuple[Option, ...] = (
     _option("enable_dp_lm_head", SWITCH, _PARALLEL, "The head too is cut inside attention groups."),
     _option("moe_dense_tp_size", COUNT, _PARALLEL, "1 keeps dense MLPs of a mixture of experts whole."),
     _option("moe_a2a_backend", TEXT, _PARALLEL, "All-to-all of the experts: none, deepep, mooncake, ..."),
+    _option("deepep_mode", TEXT, _PARALLEL, "DeepEP's kernels; auto holds the buffers of both."),
+    _option(
+        "deepep_num_max_dispatch_tokens_per_rank", COUNT, _PARALLEL,
+        "Tokens a rank dispatches at once, as SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK.",
+    ),
+    _option("enable_eplb", SWITCH, _PARALLEL, "Experts are placed anew by their load."),
+    _option("eplb_rebalance_num_iterations", COUNT, _PARALLEL, "Steps whose load is kept before experts move."),
     _option("ep_num_redundant_experts", OptionKind.SIGNED, _PARALLEL, "Extra copies of experts for load balance."),
     _option(
         "pp_layer_partition", OptionKind.COUNTS, _PARALLEL,

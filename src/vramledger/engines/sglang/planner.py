@@ -16,6 +16,7 @@ from vramledger.engines.sglang.budget import (
 )
 from vramledger.engines.sglang.capacity import kv_pool
 from vramledger.engines.sglang.entries import pool_bytes, rank_entries
+from vramledger.engines.sglang.experts import experts_note
 from vramledger.engines.sglang.flags import SglangFlags
 from vramledger.engines.sglang.host import host_entries
 from vramledger.engines.sglang.layers import unknown_pool
@@ -90,7 +91,12 @@ def _answer(
         ),
         host=() if unknown else host_entries(sized.expected.tokens, [item.cells for item in terms], settings),
         printed=() if unknown else _printed(settings, terms, free, sized),
-        notes=(*model.notes, *checkpoint.differences, *settings.notes),
+        notes=(
+            *model.notes,
+            *checkpoint.differences,
+            *settings.notes,
+            *experts_note(model, settings, terms[0].experts),
+        ),
     )  # fmt: skip
 
 
@@ -98,7 +104,7 @@ def _printed(settings: Settings, terms: list[RankTerms], free: Free, sized: Size
     first = terms[0]
     pre = free.pre.expected / GIB
     weights = (first.weights.held + free.growth.bytes).expected / GIB
-    avail = pre - weights
+    avail = pre - weights - first.window_bytes / GIB
     pools = sum(pool_bytes(first, sized.expected, settings)) / GIB
     rest = (first.resident(settings) + free.growth.bytes).expected / GIB
     after = pre - rest - pools

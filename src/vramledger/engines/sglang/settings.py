@@ -6,6 +6,7 @@ Source: sglang srt/server_args.py (`__post_init__`), from 0.5.19 on srt/arg_grou
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.engines.sglang.backends import attention_backend, page_size, runs_mla
 from vramledger.engines.sglang.defaults import (
@@ -94,6 +95,11 @@ def resolve(checkpoint: Checkpoint, device: Device, version: SglangVersion, flag
     model = checkpoint.model
     note = rules_note(version)
     notes = [] if note is None else [note]
+    if flags.spans_experts and flags.ep_size != flags.tp_size:
+        notes.append(
+            f"--moe-a2a-backend {flags.moe_a2a_backend} sets --ep-size to {flags.tp_size}, the ranks of tp"
+        )
+        flags = replace(flags, ep_size=flags.tp_size)
     mla = runs_mla(model)
     multimodal = bool(model.towers) and not flags.language_only
     gpu_mem = _gpu_mem(device)

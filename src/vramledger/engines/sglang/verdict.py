@@ -170,6 +170,15 @@ def _beyond(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
     )
 
 
+# disaggregation/prefill.py and decode.py; keys and values are moved from pool to pool, without buffers of their own
+# unless SGLANG_DISAGG_STAGING_BUFFER is set.
+_ROLES = {
+    "prefill": "a prompt's KV stays in the pool after its prefill until a decode instance has taken it",
+    "decode": "a request enters with room for its prompt and 512 more tokens (num_reserved_decode_tokens), "
+    "before its KV arrives",
+}
+
+
 def _conditions(
     checkpoint: Checkpoint,
     settings: Settings,
@@ -195,6 +204,8 @@ def _conditions(
     note = rules_note(settings.version)
     if note is not None:
         out.append(note)
+    if flags.disaggregation_mode in _ROLES:
+        out.append(_ROLES[flags.disaggregation_mode])
     if flags.has_draft_model and terms[0].draft is None:
         out.append("the draft's weights come on top: its checkpoint is not read here")
     if pool is not None and sized.low.tokens:
