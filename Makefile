@@ -9,7 +9,6 @@ VLLM ?= 0.32.0
 VLLM_VENV ?= .vllm
 TRANSFORMERS ?= 5.23.0
 TRANSFORMERS_VENV ?= .transformers
-LLAMACPP_VENV ?= .llamacpp
 DEVICE ?=
 PLANS ?= 100000
 JOBS ?= 2
@@ -59,11 +58,10 @@ conformance-transformers: $(VENV)/.run
 		$(if $(wildcard $(TRANSFORMERS_VENV)),,--make "$(TRANSFORMERS)" --uv "$(UV)") \
 		--table build/conformance-transformers.md
 
-# Plans against llama.cpp's own no-allocation measure of header-only files: make agreement-llamacpp (needs uv, 34 MB and
-# half a minute; no GPU, no weights).
-agreement-llamacpp: $(VENV)/.run
-	$(BIN)/python -m tools.llamacpp_agreement --venv "$(LLAMACPP_VENV)" $(if $(wildcard $(LLAMACPP_VENV)),,--make --uv "$(UV)") \
-		--table docs/llamacpp-agreement.md --record tests/engines/recorded/llamacpp-b11549.jsonl
+# Plans against llama.cpp's own no-allocation measure of header-only files: half a minute, no GPU, no weights.
+agreement-llamacpp: $(VENV)/.dev
+	$(BIN)/python -m tools.llamacpp_agreement --table docs/llamacpp-agreement.md \
+		--record tests/engines/recorded/llamacpp-b11549.jsonl
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

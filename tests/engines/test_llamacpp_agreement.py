@@ -13,6 +13,7 @@ import pytest
 from tools.accuracy.data import ModelSet
 from tools.llamacpp_agreement.cases import Case, cases
 from tools.llamacpp_agreement.compare import Outcome, ask, compare
+from tools.llamacpp_agreement.tables import markdown
 
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
@@ -61,6 +62,11 @@ def test_compute_buffers_are_mostly_equal_to_the_byte() -> None:
         item for item in outcomes() if item.engine and item.engine.compute_bytes == item.plan.compute_bytes
     ]
     assert len(exact) / len(outcomes()) > 0.9
+
+
+def test_the_page_is_that_of_the_recorded_answers() -> None:
+    page = (ROOT / "docs/llamacpp-agreement.md").read_text(encoding="utf-8")
+    assert page == markdown(outcomes())
 
 
 @pytest.mark.skipif(

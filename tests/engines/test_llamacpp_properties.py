@@ -58,7 +58,7 @@ flag_sets = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(name=st.sampled_from(NAMES), flags=flag_sets, build=st.sampled_from(BUILDS))
 def test_devices_and_host_hold_the_whole_file(name: str, flags: LlamaFlags, build: LlamaBuild) -> None:
     found = measured(name, flags, build).placement
@@ -68,7 +68,7 @@ def test_devices_and_host_hold_the_whole_file(name: str, flags: LlamaFlags, buil
     assert total <= held <= total + 128 * len(file.tensors)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(name=st.sampled_from(NAMES), flags=flag_sets)
 def test_every_cache_lies_somewhere_once(name: str, flags: LlamaFlags) -> None:
     found = measured(name, flags)
@@ -81,7 +81,7 @@ def test_every_cache_lies_somewhere_once(name: str, flags: LlamaFlags) -> None:
     )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(name=st.sampled_from(NAMES), flags=flag_sets, more=st.integers(1, 20_000))
 def test_a_longer_context_never_needs_less(name: str, flags: LlamaFlags, more: int) -> None:
     from msgspec.structs import replace
@@ -93,7 +93,7 @@ def test_a_longer_context_never_needs_less(name: str, flags: LlamaFlags, more: i
         assert longer.context_bytes(device) >= shorter.context_bytes(device)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(name=st.sampled_from(NAMES), flags=flag_sets)
 def test_a_plan_adds_up(name: str, flags: LlamaFlags) -> None:
     answer = plan(checkpoint(name), find_device("H100"), flags=flags)
@@ -103,7 +103,7 @@ def test_a_plan_adds_up(name: str, flags: LlamaFlags) -> None:
         assert all(entry.bytes.low >= 0 and entry.evidence.source for entry in rank.entries)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(file_type=st.sampled_from(sorted(FILE_TYPES)), name=st.sampled_from(NAMES))
 def test_every_file_type_gives_every_tensor_a_type_its_rows_fit(file_type: str, name: str) -> None:
     file = file_model(checkpoint(name), architecture_of(checkpoint(name).model), NEWEST, file_type)

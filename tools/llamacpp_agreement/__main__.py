@@ -1,10 +1,10 @@
 """Ask llama.cpp itself what it would hold, and compare it with the plan.
 
-    python -m tools.llamacpp_agreement [--venv DIR] [--make] [--uv UV] [--only WORD] [--table FILE] [--record FILE]
+    python -m tools.llamacpp_agreement [--python FILE] [--only WORD] [--table FILE] [--record FILE]
 
 Header-only GGUF files with the shapes of real models are written one at a time (holes, a few kilobytes on disk) and
-measured by the engine's own no-allocation run: no GPU, no weights. DIR is a virtual environment with the `xllamacpp`
-package; --make creates it with uv. Without --venv this interpreter's own is asked. Ends with 1 where model, KV or
+measured by the engine's own no-allocation run: no GPU, no weights. The engine is the `xllamacpp` package of this
+interpreter, or of the one that --python names. Ends with 1 where model, KV or
 state buffers differ by a byte or compute buffers by more than 3 %.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,26 +26,16 @@ from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
 
 HERE = Path(__file__).resolve().parents[2]
-PACKAGE = "xllamacpp==2026.10.11549"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--venv", type=Path)
-    parser.add_argument("--make", action="store_true", help=f"create the environment with {PACKAGE} first")
-    parser.add_argument("--uv", default="uv")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has the package")
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--table", type=Path, help="write Markdown here")
     parser.add_argument("--record", type=Path, help="write the engine's answers here, for the tests")
     options = parser.parse_args()
-    if options.make and options.venv:
-        subprocess.run([options.uv, "venv", "--quiet", "--allow-existing", str(options.venv)], check=True)
-        subprocess.run(
-            [options.uv, "pip", "install", "--quiet", "--python", str(options.venv), "--no-deps", PACKAGE],
-            check=True,
-        )
-    python = str(options.venv / "bin/python") if options.venv else sys.executable
     models = ModelSet(options.data)
     asked = [case for case in cases() if options.only in case.name]
     outcomes: list[Outcome] = []
@@ -57,7 +46,7 @@ def main() -> int:
             if case.model not in checkpoints:
                 checkpoints[case.model] = checkpoint_from_source(models.source(case.model))
             checkpoint = checkpoints[case.model]
-            answer = ask(python, case, checkpoint, Path(folder))
+            answer = ask(options.python, case, checkpoint, Path(folder))
             recorded.append({"case": case.name, "engine": str(NEWEST), **answer})
             outcome = compare(case, checkpoint, answer)
             outcomes.append(outcome)

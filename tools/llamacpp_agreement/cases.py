@@ -68,6 +68,41 @@ _MODELS = (
     ("Qwen__Qwen3.5-9B", "delta-net hybrid", "Q4_K_M"),
 )  # fmt: skip
 
+_OTHERS = (
+    ("mistralai__Mixtral-8x7B-Instruct-v0.1", "MoE", "Q4_K_M"),
+    ("zai-org__GLM-4.5-Air", "MoE, biases", "Q4_K_M"),
+    ("MiniMaxAI__MiniMax-M2", "MoE", "Q3_K_S"),
+    ("rednote-hilab__dots.llm1.inst", "MoE, shared experts", "Q4_0"),
+    ("baidu__ERNIE-4.5-21B-A3B-PT", "MoE, shared experts", "Q5_0"),
+    ("tencent__Hunyuan-A13B-Instruct", "MoE, shared experts", "IQ3_S"),
+    ("allenai__OLMoE-1B-7B-0924", "MoE", "Q4_1"),
+    ("moonshotai__Moonlight-16B-A3B-Instruct", "MLA, MoE", "Q6_K"),
+    ("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Mamba-2 hybrid, MoE", "Q4_K_M"),
+    ("ibm-ai-platform__Bamba-9B-v2", "Mamba-2 hybrid", "Q4_K_M"),
+    ("ibm-granite__granite-4.0-h-micro", "Mamba-2 hybrid", "Q8_0"),
+    ("ibm-granite__granite-3.1-8b-instruct", "dense GQA, scaled", "Q4_K_M"),
+    ("ByteDance-Seed__Seed-OSS-36B-Instruct", "dense GQA", "Q4_K_M"),
+    ("tencent__Hunyuan-7B-Instruct", "dense GQA", "IQ4_NL"),
+    ("LGAI-EXAONE__EXAONE-3.5-7.8B-Instruct", "dense GQA", "Q5_K_M"),
+    ("Qwen__Qwen2.5-VL-7B-Instruct", "dense GQA, four positions", "Q4_K_M"),
+    ("Qwen__Qwen3-VL-30B-A3B-Instruct", "MoE, four positions", "Q4_K_M"),
+    ("internlm__internlm2-chat-7b", "dense GQA", "Q4_K_M"),
+    ("baichuan-inc__Baichuan2-7B-Chat", "dense MHA", "Q5_1"),
+    ("Qwen__Qwen-7B-Chat", "dense MHA, fused", "Q4_K_M"),
+    ("zai-org__chatglm3-6b", "dense MQA, fused", "Q4_0"),
+    ("microsoft__phi-2", "dense, parallel", "Q8_0"),
+    ("tiiuae__falcon-7b", "dense MQA, parallel", "Q4_0"),
+    ("EleutherAI__gpt-neox-20b", "dense, parallel", "Q4_0"),
+    ("bigcode__starcoder2-7b", "dense GQA", "Q4_K_M"),
+    ("stabilityai__stablelm-2-zephyr-1_6b", "dense MHA", "Q8_0"),
+    ("bigscience__bloom-7b1", "dense MHA", "Q4_0"),
+    ("mosaicml__mpt-7b-instruct", "dense MHA, fused", "Q4_0"),
+    ("openai-community__gpt2-xl", "dense MHA", "F16"),
+    ("allenai__OLMo-7B-hf", "dense MHA", "Q4_K_M"),
+    ("allenai__Olmo-3-7B-Instruct", "windows, norms after", "Q4_K_M"),
+    ("nvidia__Llama-3_3-Nemotron-Super-49B-v1", "layers without attention", "Q4_K_M"),
+)  # fmt: skip
+
 _COMMON = (
     {"ctx_size": 8192, "parallel": 1},
     {"ctx_size": 10000, "parallel": 4, "n_outputs_max": 4},
@@ -111,3 +146,5 @@ def cases() -> Iterator[Case]:
     for model, kind, file_type in _MODELS:
         for values in (*_COMMON, *_MORE.get(model, ())):
             yield Case(model=model, kind=kind, flags=LlamaFlags(**values, ftype=file_type))
+    for model, kind, file_type in _OTHERS:
+        yield Case(model=model, kind=kind, flags=LlamaFlags(**_COMMON[1], ftype=file_type))

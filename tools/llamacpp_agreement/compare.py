@@ -63,8 +63,10 @@ def planned(case: Case, checkpoint: Checkpoint) -> Measured:
 def plan_figures(measured: Measured) -> Figures:
     """The plan's side of a comparison."""
     caches = []
-    for windowed in (False, True):
-        layers = [item for item in measured.caches.caches if item.is_windowed is windowed]
+    for windowed, index in ((False, False), (True, False), (False, True)):
+        layers = [
+            item for item in measured.caches.caches if item.is_windowed is windowed and item.is_index is index
+        ]
         if layers:
             keys, values = sum(item.key_bytes for item in layers), sum(item.value_bytes for item in layers)
             caches.append(
@@ -135,7 +137,7 @@ def ask(python: str, case: Case, checkpoint: Checkpoint, scratch: Path) -> dict[
     path.unlink()
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "rror" in line or "ASSERT" in line]
-        return {"error": (said or done.stderr.splitlines() or [f"exit {done.returncode}"])[-1][:200]}
+        return {"error": (said or done.stderr.splitlines() or [f"exit {done.returncode}"])[0][:200]}
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 

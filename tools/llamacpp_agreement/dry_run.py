@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 _ROOM = 1024
+_ERROR = 4
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 # llama_context_params, include/llama.h: offsets of what is set here, and of what is checked before.
 _OFFSETS = {
@@ -50,7 +51,10 @@ def measure(model: str, settings: dict[str, int]) -> dict[str, object]:
     lines: list[str] = []
     pieces: list[str] = []
 
-    def log(_level: int, text: bytes, _data: object) -> None:
+    def log(level: int, text: bytes, _data: object) -> None:
+        if level == _ERROR:
+            # An error ends the process, and what was logged is lost with it.
+            sys.stderr.write(text.decode("utf-8", "replace"))
         pieces.append(text.decode("utf-8", "replace"))
         if pieces[-1].endswith("\n"):
             lines.append("".join(pieces).rstrip())

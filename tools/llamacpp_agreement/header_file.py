@@ -86,7 +86,13 @@ def _keys(model: Model, architecture: Architecture, tensors: Sequence[FileTensor
     keys |= _attention(model, architecture) | _channels(model, architecture) | _recurrent(model, architecture)
     if architecture.name in ("gemma2", "gemma4", "gemma3n"):
         keys |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    if architecture.name in ("command-r", "cohere2", "granite", "granitemoe", "granitehybrid"):
+    if model.model_type != "bamba" and architecture.name in (
+        "command-r",
+        "cohere2",
+        "granite",
+        "granitemoe",
+        "granitehybrid",
+    ):
         keys |= {"logit_scale": 0.5, "residual_scale": 0.5, "embedding_scale": 2.0, "attention.scale": 0.1}
     each = shapes.get("per_layer_token_embd.weight", (0,))[0]
     if each or architecture.name == "gemma4":
@@ -144,10 +150,14 @@ def _attention(model: Model, architecture: Architecture) -> dict[str, Value]:
     shared = sum(isinstance(mixer, SharedKvAttention) for mixer in kept)
     if shared:
         keys["attention.shared_kv_layers"] = shared
-    if architecture.name in ("qwen2vl", "qwen3vl", "qwen35", "qwen35moe"):
+    if architecture.name in ("qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"):
         keys["rope.dimension_sections"] = [full.head_dim // 8, full.head_dim // 8, full.head_dim // 8, 0]
-    if architecture.name == "llama4":
+    if architecture.name in ("llama4", "ernie4_5-moe"):
         keys["interleave_moe_layer_step"] = 1
+    if architecture.name == "granitehybrid":
+        keys["rope.scaling.finetuned"] = model.model_type == "bamba"
+    if architecture.name == "gptneox":
+        keys["use_parallel_residual"] = True
     return keys
 
 
@@ -171,6 +181,10 @@ def _channels(model: Model, architecture: Architecture) -> dict[str, Value]:
     if routed is not None and architecture.name not in ("gemma4", "nemotron_h_moe"):
         dense = max(widths, default=0) or routed.intermediate
         widths = [dense] * len(widths)
+    if architecture.name == "nemotron_h_moe":
+        widths = [mixer.intermediate if mixer is not None else 0 for mixer in mixers]
+    if architecture.name == "qwen":
+        widths = [2 * width for width in widths]
     keys: dict[str, Value] = {"feed_forward_length": _one_or_each(widths)}
     if routed is None:
         return keys

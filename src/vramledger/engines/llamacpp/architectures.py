@@ -63,7 +63,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             "pixtral",
             "mistral3",
             "ministral3",
-            "apertus_llama",
             name="llama",
         ),
         **_plain("qwen2", "qwen3", "olmoe", "smollm3", "granite", "exaone", "arcee", "refact"),
@@ -103,7 +102,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         **_plain("gpt_bigcode", name="starcoder"),
         **_plain("phi", name="phi2", graph="parallel"),
         **_plain("falcon", name="falcon", graph="parallel"),
-        **_plain("gpt_neox", name="gptneox"),
+        **_plain("gpt_neox", name="gptneox", graph="parallel"),
         **_plain("gpt2"),
         **_plain("bloom"),
         **_plain("mpt"),
@@ -127,6 +126,16 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         **_plain("xlm-roberta", name="bert", graph=""),
         **_plain("rwkv", "rwkv5", name="rwkv6", graph=""),
         **_plain("plamo2", graph=""),
+        **_plain("internvl", "internvl_chat", "qwen2_audio", name="qwen2"),
+        **_plain("glm4v", name="glm4"),
+        **_plain("glm", name="chatglm"),
+        **_plain("apertus", graph=""),
+        **_plain("minicpm3", graph=""),
+        **_plain("laguna", windows=True, graph=""),
+        **_plain("mimo_v2_flash", name="mimo2", windows=True, graph=""),
+        **_plain("exaone_moe", name="exaone-moe", windows=True, graph=""),
+        **_plain("deepseek_v32", name="deepseek32", graph=""),
+        **_plain("glm_moe_dsa", name="glm-dsa", graph=""),
     }
 )
 
@@ -145,6 +154,8 @@ def architecture_of(model: Model) -> Architecture:
         )
     if found.name == "qwen35" and model.is_moe:
         return Architecture(name="qwen35moe", graph=found.graph, since=found.since)
+    if found.name == "nemotron_h" and model.is_moe:
+        return Architecture(name="nemotron_h_moe", graph=found.graph, since=found.since)
     if found.name == "granite" and model.is_moe:
         return Architecture(name="granitemoe", graph=found.graph)
     return found

@@ -42,7 +42,7 @@ STATE_BYTES = 4
 
 class LayerCache(Struct, frozen=True, kw_only=True):
     """What one layer keeps. Widths are elements of a row of one token; `value_width` is 0 where values lie in the
-    keys; `cells` is of one stream."""
+    keys; `cells` is of one stream. `is_index` marks the keys of an indexer, in a cache of their own."""
 
     layer: int
     is_windowed: bool
@@ -51,6 +51,7 @@ class LayerCache(Struct, frozen=True, kw_only=True):
     value_width: int
     key_bytes: int
     value_bytes: int
+    is_index: bool = False
 
     @property
     def bytes(self) -> int:
@@ -123,6 +124,9 @@ def caches_of(
                         value_bytes=_row(settings.value_type, value) * rows if value else 0,
                     )
                 )
+    if architecture.name == "deci":
+        caches.extend(_empty(model, full, settings, widest if pads_values or not settings.flash else 0))
+    caches.extend(_indexes(model, full, settings))
     return Caches(
         caches=tuple(caches),
         states=tuple(states),
@@ -131,6 +135,46 @@ def caches_of(
         cells=full,
         window_cells=short,
     )
+
+
+def _indexes(model: Model, cells: int, settings: Settings) -> list[LayerCache]:
+    """Keys of sparse attention's indexers (llama-kv-cache-dsa.cpp)."""
+    found = []
+    for layer in model.layers:
+        for mixer in layer.token_mixers:
+            if isinstance(mixer, LatentAttention) and mixer.indexer is not None and mixer.indexer.keeps_keys:
+                width = mixer.indexer.head_dim
+                found.append(
+                    LayerCache(
+                        layer=layer.index,
+                        is_windowed=False,
+                        cells=cells,
+                        key_width=width,
+                        value_width=0,
+                        key_bytes=_row(settings.key_type, width) * cells * settings.streams,
+                        value_bytes=0,
+                        is_index=True,
+                    )
+                )
+    return found
+
+
+def _empty(model: Model, cells: int, settings: Settings, width: int) -> list[LayerCache]:
+    """Layers without attention that are listed all the same, their values padded where all are."""
+    size = _row(settings.value_type, width) * cells * settings.streams if width else 0
+    return [
+        LayerCache(
+            layer=layer.index,
+            is_windowed=False,
+            cells=cells,
+            key_width=0,
+            value_width=width,
+            key_bytes=0,
+            value_bytes=size,
+        )
+        for layer in model.layers
+        if not layer.token_mixers
+    ]
 
 
 def _row(kind: str, width: int) -> int:
@@ -153,10 +197,6 @@ def _keeps(mixer: TokenMixer, settings: Settings) -> bool:
     if isinstance(mixer, (CompressedAttention, IndexedAttention, CrossAttention)):
         raise UnknownArchitecture(
             f"llama.cpp's cache for {type(mixer).__name__} has no rules here", mixer=type(mixer).__name__
-        )
-    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
-        raise UnknownArchitecture(
-            "llama.cpp's cache of indexer keys has no rules here", mixer="LatentAttention"
         )
     if isinstance(mixer, EncoderAttention):
         return settings.build.caches_encoders

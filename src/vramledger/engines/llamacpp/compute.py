@@ -17,7 +17,7 @@ from vramledger.engines.llamacpp.graph_models import GraphPlan, build_graph
 from vramledger.engines.llamacpp.placement import Placement
 from vramledger.engines.llamacpp.settings import Settings
 from vramledger.engines.llamacpp.tensor_graph import HOST
-from vramledger.models.mixers import Layer
+from vramledger.models.mixers import RECURRENT, Layer
 from vramledger.models.model import Model
 
 OFFLOADED_BATCH = 32
@@ -37,7 +37,7 @@ def compute_bytes(
 ) -> Mapping[int, int]:
     """Bytes of each compute buffer by device, HOST for the CPU's. Layers that repeat are built twice, unless
     `every_layer` asks for all."""
-    layers = model.layers if every_layer else representatives(model, placement, caches)
+    layers = model.layers if every_layer or _varies(model) else representatives(model, placement, caches)
     prompt = _graph_bytes(model, architecture, tensors, settings, caches, placement, layers, settings.tokens)
     step = _graph_bytes(model, architecture, tensors, settings, caches, placement, layers, settings.slots)
     devices = [*range(settings.devices), HOST]
@@ -95,6 +95,12 @@ def copies(settings: Settings, placement: Placement) -> int:
     whole = placement.offloaded == placement.total_layers and not flags.overrides()
     layered = flags.split_mode in (None, "layer") and flags.kv_offload
     return PIPELINE_COPIES if settings.pipelines and settings.devices > 1 and whole and layered else 1
+
+
+def _varies(model: Model) -> bool:
+    """Whether layers leave free blocks of so many sizes that which of them is reused goes by the whole sequence."""
+    recurrent = sum(isinstance(mixer, RECURRENT) for mixer in model.token_mixers)
+    return 0 < recurrent < len(model.token_mixers) or model.model_type.startswith(("gemma3n", "gemma4"))
 
 
 def representatives(model: Model, placement: Placement, caches: Caches) -> list[Layer]:

@@ -194,16 +194,18 @@ def _checkpoint_bytes(measured: Measured) -> int:
 def _context(measured: Measured, index: int, name: str) -> list[Entry]:
     settings, caches = measured.settings, measured.caches
     out = []
-    for windowed in (False, True):
+    for windowed, index_keys in ((False, False), (True, False), (False, True)):
         layers = [
             item
             for item in caches.caches
-            if item.is_windowed is windowed and measured.cache_device(item.layer) == index
+            if item.is_windowed is windowed
+            and item.is_index is index_keys
+            and measured.cache_device(item.layer) == index
         ]
         if not layers:
             continue
         one = layers[0]
-        kind = "windowed KV buffer" if windowed else "KV buffer"
+        kind = "windowed KV buffer" if windowed else "indexer key buffer" if index_keys else "KV buffer"
         formula = (
             f"{len(layers)} layers x {one.cells:,} cells x {settings.streams} stream(s) x "
             f"(K {one.key_width} {settings.key_type.lower()} + V {one.value_width} {settings.value_type.lower()})"

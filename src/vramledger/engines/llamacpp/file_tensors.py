@@ -68,7 +68,13 @@ _BY_TAIL = {
     "ln_2": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm", "post_self_attn_layernorm": "post_attention_norm",
     "post_mlp_layernorm": "post_ffw_norm", "post_feedforward_layernorm_1": "post_ffw_norm_1",
     "post_feedforward_layernorm_2": "post_ffw_norm_2", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
-    "q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "q_layernorm": "attn_q_norm", "k_layernorm": "attn_k_norm",
+    "q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "q_layernorm": "attn_q_norm",
+    "query_layernorm": "attn_q_norm",
+    "key_layernorm": "attn_k_norm",
+    "norm_1": "attn_norm",
+    "norm_2": "ffn_norm",
+    "ln_attn": "attn_norm_2",
+    "ln_mlp": "attn_norm", "k_layernorm": "attn_k_norm",
     "q_a_layernorm": "attn_q_a_norm", "kv_a_layernorm": "attn_kv_a_norm", "shared_expert_gate": "ffn_gate_inp_shexp",
     "dt_layernorm": "ssm_dt_norm", "b_layernorm": "ssm_b_norm", "c_layernorm": "ssm_c_norm", "x_proj": "ssm_x",
     "dt_proj": "ssm_dt", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta",
@@ -89,6 +95,7 @@ _POST_ATTENTION = {
     "qwen35",
     "qwen35moe",
     "glm4moe",
+    "seed_oss",
     "gemma2",
     "gemma3",
     "gemma3n",
@@ -103,6 +110,8 @@ _INPUT_IS_HIDDEN = {
     Role.EXPERT_GATE_UP, Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_GATE_UP, Role.ROUTER,
 }  # fmt: skip
 _OUTPUT_IS_HIDDEN = {Role.O, Role.DOWN, Role.EXPERT_DOWN, Role.SHARED_DOWN}
+_FUSED_GATES = {"phi3", "phimoe", "glm4", "chatglm"}
+"""Architectures that keep gate and up in one matrix."""
 _SPLIT_QKV = {"llama", "internlm2"}
 _SHARED_KEYS = ("k_proj", "v_proj", "k_norm")
 
@@ -120,6 +129,8 @@ def file_tensors(
         if tensor.component not in (Component.DECODER, Component.ENCODER):
             continue
         tail = tensor.module.rpartition(".")[2]
+        if tail == "inv_freq":
+            continue
         for dims, name in _shapes(tensor, tail, model, architecture, latent):
             where = [f"blk.{layer}.{name}" for layer in tensor.layers] or [name]
             plain = len([size for size in dims if size > 1]) < 2 or _is_vector(name)
@@ -194,6 +205,11 @@ def _shapes(
         name = _BY_TAIL.get(tail) or _recurrent(tensor.role, tail, architecture)
         return [(tuple(size for size in shape[::-1] if size > 1), name + suffix)]
     names = _BY_ROLE.get(tensor.role, (f"{tail}",))
+    if tensor.role is Role.GATE_UP and architecture.name not in _FUSED_GATES:
+        names = ("ffn_gate", "ffn_up")
+    if not model.is_moe:
+        # An MLP that is shared by no experts is the layer's own.
+        names = tuple(name.removesuffix("_shexp") for name in names)
     if tensor.role is Role.QKV and architecture.name in _SPLIT_QKV:
         return _split_qkv(tensor, suffix)
     dims = _dims(tensor, shape, model)

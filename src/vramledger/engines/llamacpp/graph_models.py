@@ -34,7 +34,7 @@ _SANDWICH = {"gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "glm4"}
 """Architectures that norm what attention gave before they add it."""
 _SCALED_INPUT = {"gemma", "gemma2", "gemma3", "gemma4", "gemma3n"}
 _SCALED_ROWS = {"gemma3", "gemma4", "gemma3n"}
-_NO_ROPE = {"jamba", "nemotron_h", "granitehybrid", "mpt", "bloom", "gpt2", "starcoder"}
+_NO_ROPE = {"jamba", "nemotron_h", "nemotron_h_moe", "granitehybrid", "mpt", "bloom", "gpt2", "starcoder"}
 _QUERY_SCALED = {"gemma", "gemma2", "gemma3", "phi3", "phi2"}
 _FOUR_POSITIONS = {"qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"}
 _LAYER_NORM = {
@@ -55,7 +55,10 @@ _LAYER_NORM = {
 }
 _SOFTMAX_AFTER = {"gpt-oss"}
 _UNNORMALISED = {"jamba", "llama4", "olmoe", "qwen2moe"}
-_SQUARED = {"nemotron_h", "nemotron"}
+_SINGLE = {"nemotron_h", "nemotron_h_moe"}
+"""Architectures whose layers are one block, a mixer or an MLP."""
+_SQUARED = {"nemotron_h", "nemotron_h_moe", "nemotron"}
+_SCALED_STREAM = {"granite", "granitemoe", "granitehybrid", "minicpm"}
 _RESIDUAL_FIRST = {"lfm2", "lfm2moe", "jamba"}
 """Architectures that add to the residual stream, where others add the stream: it decides which place is reused."""
 _RESIDUAL_FIRST_MLP = _RESIDUAL_FIRST | {"phi3", "phimoe"}
@@ -112,6 +115,7 @@ class _Builder:
         self.batch = plan.batch
         self.layers = layers
         self.kind = "norm" if self.arch in _LAYER_NORM else "rms_norm"
+        self.scaled = self.arch in _SCALED_STREAM and model.model_type != "bamba"
         self.positions: GraphTensor | None = None
         self.copy: GraphTensor | None = None
         self.full: CacheInput | None = None
@@ -143,7 +147,7 @@ class _Builder:
         cur = self.blocks.norm(
             cur, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm", self.kind
         )
-        if self.arch in ("nemotron_h",):
+        if self.arch in _SINGLE:
             cur = self._rows(cur, outputs)
         head = "output.weight" if self.blocks.has("output.weight") else "token_embd.weight"
         graph.device = self.plan.output_device
@@ -152,10 +156,12 @@ class _Builder:
         if self.plan.offloads and self.plan.output_device == HOST:
             graph.device = 0
         cur = graph.matmul(weight, cur)
+        if self.blocks.has("output.bias"):
+            cur = graph.like("add", cur, self.blocks.weight("output.bias"))
         if self.arch in ("gemma2", "gemma4"):
             for name in ("scale", "unary", "scale"):
                 cur = graph.like(name, cur)
-        elif self.arch in ("command-r", "cohere2", "granite", "granitemoe", "granitehybrid", "minicpm"):
+        elif self.scaled or self.arch in ("command-r", "cohere2"):
             cur = graph.like("scale", cur)
         graph.expand(cur)
         return graph
@@ -193,6 +199,8 @@ class _Builder:
                 cur = graph.like("mul", cur, graph.input(1, tokens))
             else:
                 cur = graph.like("scale", cur)
+        if self.scaled:
+            cur = graph.like("scale", cur)
         graph.expand(cur)
         return cur
 
@@ -227,13 +235,15 @@ class _Builder:
         block = f"blk.{layer.index}."
         if self.arch == "gemma3n" and self.effective is not None:
             return self.effective.layer(x, layer, self._attention, outputs)
-        if self.arch == "nemotron_h":
+        if self.arch in _SINGLE:
             return self._single(x, layer, block)
         if self.parallel:
             return self._parallel(x, layer, block, outputs)
         graph, blocks = self.graph, self.blocks
         residual = x
-        cur = blocks.norm(x, f"{block}attn_norm", self.kind) if blocks.has(f"{block}attn_norm.weight") else x
+        cur = x
+        if blocks.has(f"{block}attn_norm.weight") or self.arch == "olmo":
+            cur = blocks.norm(x, f"{block}attn_norm", self.kind)
         if any(isinstance(mixer, GatedDeltaNet) for mixer in self.model.token_mixers):
             graph.expand(cur)
         if len(layer.token_mixers) == 2:
@@ -243,7 +253,7 @@ class _Builder:
             cur, residual = self._rows(cur, outputs), self._rows(residual, outputs)
         if self.arch in _SANDWICH and blocks.has(f"{block}post_attention_norm.weight"):
             cur = blocks.norm(cur, f"{block}post_attention_norm", self.kind)
-        if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm"):
+        if self.scaled:
             cur = graph.like("scale", cur)
         pair = (residual, cur) if self.arch in _RESIDUAL_FIRST else (cur, residual)
         middle = graph.op("add", cur.shape, *pair)
@@ -252,7 +262,7 @@ class _Builder:
         cur = self._channel(middle, layer, block)
         if blocks.has(f"{block}post_ffw_norm.weight"):
             cur = blocks.norm(cur, f"{block}post_ffw_norm", self.kind)
-        if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm"):
+        if self.scaled:
             cur = graph.like("scale", cur)
         pair = (middle, cur) if self.arch in _RESIDUAL_FIRST_MLP else (cur, middle)
         cur = graph.op("add", cur.shape, *pair)
@@ -289,12 +299,21 @@ class _Builder:
     def _parallel(self, x: GraphTensor, layer: Layer, block: str, outputs: GraphTensor | None) -> GraphTensor:
         """Attention and MLP read the same norm (Command-R, Falcon, Phi-2)."""
         graph = self.graph
-        normed = self.blocks.norm(x, f"{block}attn_norm", self.kind)
-        cur = self._mix(normed, layer, block)
+        blocks = self.blocks
+        normed = blocks.norm(x, f"{block}attn_norm", self.kind)
+        mixed = normed
+        if blocks.has(f"{block}attn_norm_2.weight"):
+            mixed = blocks.norm(x, f"{block}attn_norm_2", self.kind)
+        cur = self._mix(mixed, layer, block)
         if outputs is not None:
             cur, x, normed = (self._rows(item, outputs) for item in (cur, x, normed))
         attention = cur
+        if blocks.has(f"{block}ffn_norm.weight"):
+            normed = blocks.norm(x, f"{block}ffn_norm", self.kind)
         cur = self._ffn(normed, layer, block)
+        if self.arch == "phi2":
+            cur = graph.op("add", cur.shape, attention, cur)
+            return graph.op("add", cur.shape, cur, x)
         cur = graph.op("add", cur.shape, cur, x)
         return graph.op("add", cur.shape, cur, attention)
 
@@ -365,7 +384,9 @@ class _Builder:
             k = graph.reshape(k, mixer.head_dim, mixer.kv_heads, tokens) if k is not None else None
         if self.arch in ("gemma3n", "gemma4") and v is not None:
             v = graph.like("rms_norm", v)
-        turned = self.arch not in _NO_ROPE and (self.arch != "cohere2" or index in self.plan.window_layers)
+        turned = (self.arch not in _NO_ROPE or self.model.model_type == "bamba") and (
+            self.arch != "cohere2" or index in self.plan.window_layers
+        )
         if self.positions is not None and turned:
             q = graph.like("rope", q, self.positions)
             k = graph.like("rope", k, self.positions) if k is not None else None
@@ -402,7 +423,7 @@ class _Builder:
             joint = self.arch in ("phi3", "glm4", "chatglm")
             return blocks.mlp(cur, block, "", squared, joint=joint)
         routed = cur
-        logits = blocks.project(f"{block}ffn_gate_inp", cur) if self.arch == "nemotron_h" else None
+        logits = blocks.project(f"{block}ffn_gate_inp", cur) if self.arch in _SINGLE else None
         if blocks.has(f"{block}ffn_latent_down.weight"):
             routed = blocks.project(f"{block}ffn_latent_down", cur)
         out = blocks.experts(
@@ -410,7 +431,7 @@ class _Builder:
             block,
             mixer,
             normalised=self.arch not in _UNNORMALISED,
-            scaled=self.arch in ("deepseek2", "nemotron_h", "glm4moe", "dots1"),
+            scaled=self.arch in ("deepseek2", "nemotron_h_moe", "glm4moe", "dots1"),
             softmax_after=self.arch in _SOFTMAX_AFTER,
             weigh_first=self.arch == "llama4",
             gated=mixer.gated,

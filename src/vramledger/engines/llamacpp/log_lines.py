@@ -83,10 +83,11 @@ def _sized(head: str, name: str, size: int, *, digits: int = 8) -> str:
 
 def _caches(measured: Measured, device: Device) -> list[str]:
     build = measured.settings.build
-    kinds = [False, True] if measured.caches.window else [False]
     lines = []
-    for windowed in kinds:
-        layers = [item for item in measured.caches.caches if item.is_windowed is windowed]
+    for windowed, index in ((False, False), (True, False), (False, True)):
+        layers = [
+            item for item in measured.caches.caches if item.is_windowed is windowed and item.is_index is index
+        ]
         if not layers:
             continue
         if measured.caches.window:
@@ -99,10 +100,10 @@ def _caches(measured: Measured, device: Device) -> list[str]:
             if build.has_latents
             else "llama_kv_cache_init:"
         )
-        for index in [*range(measured.settings.devices), HOST]:
-            size = sum(item.bytes for item in layers if measured.cache_device(item.layer) == index)
+        for place in [*range(measured.settings.devices), HOST]:
+            size = sum(item.bytes for item in layers if measured.cache_device(item.layer) == place)
             if size:
-                lines.append(_sized(name, f"{device_name(device, index)} KV", size))
+                lines.append(_sized(name, f"{device_name(device, place)} KV", size))
         lines.append(_total(layers, measured, name))
     return lines
 

@@ -14,7 +14,7 @@ from vramledger.engines.llamacpp.placement import Placement, place
 from vramledger.engines.llamacpp.settings import Settings
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.ledger import ByteRange
-from vramledger.models.mixers import DenseMlp, MixtureOfExperts
+from vramledger.models.mixers import DenseMlp, FullAttention, LatentAttention, MixtureOfExperts
 from vramledger.models.model import Model
 from vramledger.units import MIB
 
@@ -116,7 +116,16 @@ def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -
     ]
     tokens, hidden = settings.tokens, model.hidden_size
     rows = min(tokens, settings.outputs)
-    mlp = tokens * (4 * (3 * max(wide, default=2 * hidden) + 4 * hidden) + 2 * caches.cells)
+    heads = max(
+        (
+            mixer.q_heads
+            for mixer in model.token_mixers
+            if isinstance(mixer, (FullAttention, LatentAttention))
+        ),
+        default=0,
+    )
+    scores = 0 if settings.flash else 4 * heads * caches.cells * tokens // settings.streams
+    mlp = scores + tokens * (4 * (3 * max(wide, default=2 * hidden) + 4 * hidden) + 2 * caches.cells)
     logits = 0 if not has_head else 4 * model.vocab_size * rows + 8 * hidden * tokens
     size = max(mlp, logits)
     out = {device: ByteRange(size // 2, size, 3 * size) for device in range(settings.devices)}
