@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -103,12 +104,12 @@ _OTHERS = (
     ("nvidia__Llama-3_3-Nemotron-Super-49B-v1", "layers without attention", "Q4_K_M"),
 )  # fmt: skip
 
-_COMMON = (
+_COMMON: tuple[dict[str, Any], ...] = (
     {"ctx_size": 8192, "parallel": 1},
     {"ctx_size": 10000, "parallel": 4, "n_outputs_max": 4},
     {"ctx_size": 16384, "parallel": 2, "flash_attn": "off", "n_outputs_max": 2},
 )
-_MORE = {
+_MORE: dict[str, tuple[dict[str, Any], ...]] = {
     "meta-llama__Llama-3.1-8B-Instruct": (
         {"ctx_size": 8192, "parallel": 1, "cache_type_k": "q8_0", "cache_type_v": "q8_0"},
         {"ctx_size": 8192, "parallel": 1, "cache_type_k": "q4_0", "cache_type_v": "q4_0"},
