@@ -22,9 +22,10 @@ from support import (
 )
 from vramledger import plan
 from vramledger.answer import Plan
+from vramledger.engines.adapter_service import ServedAdapter
 from vramledger.engines.vllm.graphs import capture_plan
 from vramledger.engines.vllm.lora import LoraBytes, lora_bytes
-from vramledger.engines.vllm.lora_adapters import AdapterUse, adapter_uses
+from vramledger.engines.vllm.lora_adapters import adapter_uses
 from vramledger.engines.vllm.sharding import rank_kinds
 from vramledger.errors import FlagError
 from vramledger.ledger import ByteRange, Owner
@@ -48,7 +49,7 @@ def slots(config: dict[str, Any], version: str = "0.33.0", **values: Any) -> Lor
     return lora_bytes(subject.model, kind, found)
 
 
-def uses(version: str, *adapters: Adapter, **values: Any) -> tuple[AdapterUse, ...]:
+def uses(version: str, *adapters: Adapter, **values: Any) -> tuple[ServedAdapter, ...]:
     found = settings(LLAMA, H100, version, adapter=adapters, **values)
     kind = rank_kinds(LLAMA.model, found.plan, found.flags, found.version)[0]
     return adapter_uses(LLAMA, found, kind)

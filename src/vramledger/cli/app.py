@@ -24,6 +24,7 @@ _COMMANDS = {
     "fit": "What a model holds on, by cost, and by how little the rest misses.",
     "sweep": "A whole grid of plans as a table.",
     "model": "What a model is: layers, parameters, formats, KV bytes a token.",
+    "adapters": "What LoRA adapters take: in slots, in host memory, and as merged copies instead.",
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
     "devices": "Devices of the catalogue and their memory.",

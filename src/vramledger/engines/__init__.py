@@ -10,6 +10,7 @@ from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan
+    from vramledger.engines.adapter_service import AdapterRules
     from vramledger.engines.lifecycle import Lifecycle
     from vramledger.engines.option import Option
     from vramledger.hardware.catalogue import Device
@@ -26,6 +27,7 @@ _LIFECYCLES = {
     "vllm": "vramledger.engines.vllm.lifecycle",
     "sglang": "vramledger.engines.sglang.lifecycle",
 }
+_ADAPTER_RULES = {"vllm": "vramledger.engines.vllm.lora_service"}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -72,6 +74,12 @@ def find_lifecycle(engine: str) -> Lifecycle | None:
     """What is known about how an engine starts and sleeps; None where nothing is."""
     module = _LIFECYCLES.get(engine)
     return None if module is None else cast("Lifecycle", importlib.import_module(module))
+
+
+def find_adapter_rules(engine: str) -> AdapterRules | None:
+    """What is known about how an engine serves adapters; None where nothing is."""
+    module = _ADAPTER_RULES.get(engine)
+    return None if module is None else cast("AdapterRules", importlib.import_module(module))
 
 
 def engine_name(text: str) -> str:

@@ -18,6 +18,7 @@ _DOCUMENTS = {
     "sweep": ("vramledger.report.fit_document", "SweepDocument"),
     "devices": ("vramledger.report.devices_document", "DevicesDocument"),
     "rollout": ("vramledger.report.rollout_document", "RolloutsDocument"),
+    "adapters": ("vramledger.report.adapters_document", "AdaptersDocument"),
     "layout": ("vramledger.report.layout_document", "LayoutDocument"),
     "kv": ("vramledger.report.kv_document", "KvDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),

@@ -6,8 +6,7 @@ lora/model_manager.py of 0.6 to 0.33.
 
 from __future__ import annotations
 
-from msgspec import Struct
-
+from vramledger.engines.adapter_service import Place, ServedAdapter
 from vramledger.engines.adapter_slots import adapter_elements
 from vramledger.engines.partition import TOWERS
 from vramledger.engines.vllm.lora import EXPERTS, EXPERTS_SINCE, LoraBytes, lora_bytes, takes_end
@@ -31,24 +30,7 @@ FEATURES_READ_SINCE = 32
 _CLASSIFIERS = frozenset(("classifier", "score"))
 
 
-class AdapterUse(Struct, frozen=True, kw_only=True):
-    """One adapter under an engine's settings. `refusals` are why it is not loaded, `remarks` what loads but not
-    as trained; `own_bytes` is what it would take on a rank at its own ranks, `slot_bytes` the slot it lies in."""
-
-    placed: PlacedAdapter
-    refusals: tuple[str, ...]
-    remarks: tuple[str, ...]
-    own_bytes: int
-    slot_bytes: int
-    host_bytes: int
-
-    @property
-    def padding_bytes(self) -> int:
-        """What the slot holds beyond the adapter: rank above its own, and modules that it does not change."""
-        return self.slot_bytes - self.own_bytes
-
-
-def adapter_uses(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> tuple[AdapterUse, ...]:
+def adapter_uses(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> tuple[ServedAdapter, ...]:
     """Every adapter that was named, on one kind of rank.
 
     Raises ConfigError for a pattern of a config that cannot be matched safely.
@@ -59,7 +41,13 @@ def adapter_uses(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> 
     model = checkpoint.model
     slot = lora_bytes(model, kind, settings)
     placed = [place(adapter, checkpoint) for adapter in lora.adapters]
-    return tuple(_use(item, model, settings, lora, kind, slot) for item in placed)
+    found = []
+    taken = 0
+    for item in placed:
+        use = _use(item, model, settings, lora, kind, slot, taken)
+        found.append(use)
+        taken += use.place is not Place.REFUSED
+    return tuple(found)
 
 
 def _use(
@@ -69,7 +57,9 @@ def _use(
     lora: LoraSettings,
     kind: RankKind,
     slot: LoraBytes,
-) -> AdapterUse:
+    before: int,
+) -> ServedAdapter:
+    """`before` is how many adapters that load came before it."""
     element = lora.dtype.bits // 8
     refusals, remarks = judge_adapter(placed, model, settings)
 
@@ -78,11 +68,13 @@ def _use(
 
     served = [pair for pair in placed.pairs if not _elsewhere(pair)]
     own = adapter_elements(served, local, layers=kind.layers)
-    return AdapterUse(
+    loaded = Place.DEVICE if before < lora.slots else Place.HOST if before < lora.cpu_slots else Place.DISK
+    return ServedAdapter(
         placed=placed,
+        place=Place.REFUSED if refusals else loaded,
         refusals=refusals,
         remarks=remarks,
-        own_bytes=min(own * element, slot.of_one(lora.slots)),
+        own_bytes=own * element,
         slot_bytes=slot.of_one(lora.slots),
         host_bytes=placed.elements * element,
     )
@@ -200,15 +192,16 @@ def _elsewhere(pair: PlacedPair) -> bool:
     return pair.tensor.component in (*TOWERS, Component.DRAFT)
 
 
-def host_entry(settings: Settings, uses: tuple[AdapterUse, ...], slot_elements: int) -> Entry | None:
+def host_entry(settings: Settings, uses: tuple[ServedAdapter, ...], slot_elements: int) -> Entry | None:
     """Adapters in host memory, pinned: each process keeps those it was given whole, up to --max-cpu-loras, and as
     many at the full rank again at most. `slot_elements` are those of one slot before any split."""
     lora, plan = settings.lora, settings.plan
     if lora is None:
         return None
     workers = plan.world_size * plan.dp
-    kept = sum(use.host_bytes for use in uses[: lora.cpu_slots])
-    open_slots = lora.cpu_slots - min(len(uses), lora.cpu_slots)
+    held = [use for use in uses if use.place in (Place.DEVICE, Place.HOST)]
+    kept = sum(use.host_bytes for use in held)
+    open_slots = lora.cpu_slots - len(held)
     most = kept + open_slots * slot_elements * lora.dtype.bits // 8
     expected = kept if uses else most
     return Entry(
@@ -219,13 +212,21 @@ def host_entry(settings: Settings, uses: tuple[AdapterUse, ...], slot_elements: 
         bytes=ByteRange(kept * workers, expected * workers, most * workers),
         evidence=calculated(
             "vllm lora/model_manager.py, --max-cpu-loras",
-            f"{workers} processes x ({len(uses)} adapters {kept} B + {open_slots} free places)",
+            f"{workers} processes x ({len(held)} adapters {kept} B + {open_slots} free places)",
         ),
         inside_budget=False,
     )
 
 
-def adapter_notes(uses: tuple[AdapterUse, ...], lora: LoraSettings) -> tuple[str, ...]:
+_PLACES = {
+    Place.DEVICE: "hot",
+    Place.HOST: "cold, in host memory",
+    Place.DISK: "on disk",
+    Place.REFUSED: "refused",
+}
+
+
+def adapter_notes(uses: tuple[ServedAdapter, ...], lora: LoraSettings) -> tuple[str, ...]:
     """One line an adapter: what of its slot it uses, and whether it is hot."""
     out = []
     for index, use in enumerate(uses):

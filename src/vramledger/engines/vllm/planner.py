@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.adapter_service import ServedAdapter
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
 from vramledger.engines.recent import Recent
 from vramledger.engines.requests import NO_REQUESTS, Requests
@@ -27,7 +28,7 @@ from vramledger.engines.vllm.kv_transfer import transfer_conditions
 from vramledger.engines.vllm.load_peak import reading
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.lora import lora_bytes
-from vramledger.engines.vllm.lora_adapters import AdapterUse, adapter_notes, adapter_uses, host_entry
+from vramledger.engines.vllm.lora_adapters import adapter_notes, adapter_uses, host_entry
 from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.pipeline import StageRoom, balanced_partition, binding_text
 from vramledger.engines.vllm.remedies import find_remedies
@@ -281,7 +282,7 @@ def _other_placement(
 
 
 def _adapters_on_host(
-    checkpoint: Checkpoint, settings: Settings, uses: tuple[AdapterUse, ...]
+    checkpoint: Checkpoint, settings: Settings, uses: tuple[ServedAdapter, ...]
 ) -> tuple[Entry, ...]:
     """What the processes keep in host memory for adapters."""
     if settings.lora is None:
