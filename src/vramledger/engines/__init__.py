@@ -27,7 +27,10 @@ _LIFECYCLES = {
     "vllm": "vramledger.engines.vllm.lifecycle",
     "sglang": "vramledger.engines.sglang.lifecycle",
 }
-_ADAPTER_RULES = {"vllm": "vramledger.engines.vllm.lora_service"}
+_ADAPTER_RULES = {
+    "vllm": "vramledger.engines.vllm.lora_service",
+    "sglang": "vramledger.engines.sglang.adapter_rules",
+}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 

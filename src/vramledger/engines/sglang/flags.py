@@ -5,12 +5,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.errors import FlagError
+from vramledger.models.adapters.adapter import Adapter
 
 LORA_MODULES = (
     "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj",
     "embed_tokens", "lm_head",
 )  # fmt: skip
 DEEPEP_MODES = ("auto", "normal", "low_latency")
+NORMALISED = {
+    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+}  # fmt: skip
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK")
 
 
@@ -60,6 +65,7 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
     mamba_ssm_dtype: str | None = None
     mamba_radix_cache_strategy: str = "auto"
     enable_lora: bool = False
+    adapter: tuple[Adapter, ...] = ()
     max_loras_per_batch: int = 8
     max_lora_rank: int | None = None
     lora_target_modules: tuple[str, ...] = ("all",)

@@ -1,6 +1,6 @@
-"""What an instance keeps in host memory: HiCache's pools.
+"""What an instance keeps in host memory: HiCache's pools, adapters.
 
-Source: sglang srt/mem_cache/pool_host/base.py (`HostKVCache`), hicache_auto_size.py.
+Source: sglang srt/mem_cache/pool_host/base.py (`HostKVCache`), hicache_auto_size.py; srt/lora/lora.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from vramledger.engines.sglang.layers import StageCells
 from vramledger.engines.sglang.settings import Settings
 from vramledger.evidence import calculated
-from vramledger.ledger import SERVING, ByteRange, Entry, Lifetime, Owner
+from vramledger.ledger import AFTER_LOAD, SERVING, ByteRange, Entry, Lifetime, Owner
+from vramledger.models.checkpoint import Checkpoint
 from vramledger.units import round_up
 
 DEFAULT_RATIO = 2.0
@@ -45,6 +46,32 @@ def host_entries(tokens: int, stages: list[StageCells], settings: Settings) -> t
             phases=SERVING,
             bytes=ByteRange.exact(total),
             evidence=calculated("sglang srt/mem_cache/pool_host/base.py", " + ".join(parts)),
+            inside_budget=False,
+        ),
+    )
+
+
+def adapters_on_host(checkpoint: Checkpoint, settings: Settings) -> tuple[Entry, ...]:
+    """Every adapter that was named, whole, in each process; those of `/load_lora_adapter` come later."""
+    adapters = settings.flags.adapter
+    if not adapters:
+        return ()
+    from vramledger.models.adapters.placing import place
+
+    flags = settings.flags
+    processes = flags.tp_size * flags.pp_size * flags.replicas
+    sizes = [settings.dtype.bytes_for(place(adapter, checkpoint).elements) for adapter in adapters]
+    return (
+        Entry(
+            owner=Owner.ADAPTERS,
+            name="adapters in host memory",
+            lifetime=Lifetime.WORKER,
+            phases=AFTER_LOAD,
+            bytes=ByteRange.exact(processes * sum(sizes)),
+            evidence=calculated(
+                "sglang srt/lora/lora.py, weights of every loaded adapter",
+                f"{processes} processes x ({' + '.join(map(str, sizes))}) B",
+            ),
             inside_budget=False,
         ),
     )

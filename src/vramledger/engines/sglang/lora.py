@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from vramledger.engines.adapter_slots import SlotModule, slot_elements
 from vramledger.engines.partition import local_sizes, repetitions
+from vramledger.engines.sglang.flags import NORMALISED
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.sharding import RankKind
 from vramledger.models.model import Model
@@ -22,10 +23,6 @@ _MODULES = {
         Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_GATE_UP,
     ),
     "down_proj": (Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN),
-}  # fmt: skip
-_NORMALISED = {
-    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
-    "up_proj": "gate_up_proj",
 }  # fmt: skip
 
 
@@ -64,5 +61,5 @@ def _module(tensor: Tensor, repeat: int, kind: RankKind) -> SlotModule:
 
 
 def _targets(settings: Settings) -> set[str]:
-    names = {_NORMALISED.get(name, name) for name in settings.flags.lora_target_modules}
+    names = {NORMALISED.get(name, name) for name in settings.flags.lora_target_modules}
     return set(_MODULES) | (names - {"all"}) if "all" in names else names

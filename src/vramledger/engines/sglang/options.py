@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
-from vramledger.engines.sglang.flags import ALGORITHMS, LORA_MODULES, SglangFlags
+from vramledger.engines.sglang.flags import ALGORITHMS, LORA_MODULES, NORMALISED, SglangFlags
 from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan
     from vramledger.hardware.catalogue import Device
+    from vramledger.models.adapters.adapter import Adapter
     from vramledger.models.checkpoint import Checkpoint
 
 _PARALLEL, _MEMORY, _BATCH, _TYPES, _CACHE, _RUN, _LORA, _DRAFT, _HOST = (
@@ -99,6 +101,10 @@ OPTIONS: tuple[Option, ...] = (
     _option("disable_prefill_cuda_graph", SWITCH, _RUN, "No graphs of prefill.", "--disable-piecewise-cuda-graph"),
     _option("disable_overlap_schedule", SWITCH, _RUN, "Schedule a step only when the one before is done."),
     _option("enable_lora", SWITCH, _LORA, "Reserve the LoRA pool."),
+    _option(
+        "adapter", OptionKind.TEXTS, _LORA,
+        "A LoRA adapter (folder, file or hub id) that is served; may be given more than once. Sets rank and modules.",
+    ),
     _option("max_loras_per_batch", COUNT, _LORA, "Adapters in one batch."),
     _option("max_lora_rank", COUNT, _LORA, "Largest rank of an adapter."),
     _option(
@@ -153,17 +159,38 @@ def read_flags(values: Mapping[str, object]) -> SglangFlags:
     Raises FlagError for an unknown name with the closest ones, and for a value that its flag does not take.
     """
     flags: dict[str, Any] = {}
+    adapters: tuple[Adapter, ...] = ()
     for given, value in values.items():
         if value is None:
             continue
         name = _SHORT.get(given, given)
+        if name == "adapter":
+            adapters = read_adapters(_BY_NAME[name], value)
+            continue
         option = _BY_NAME.get(name)
         if option is None:
             raise unknown_flag(given, [*_BY_NAME, *_SHORT], "sglang")
         read = _read(option, value)
         if flags.setdefault(name, read) != read:
             raise FlagError(f"{option.flag} is given as {flags[name]} and as {read}", flag=name, value=read)
-    return SglangFlags(**flags)
+    return SglangFlags(**(_settled(flags, adapters) if adapters else flags))
+
+
+def _settled(flags: dict[str, Any], adapters: tuple[Adapter, ...]) -> dict[str, Any]:
+    """Flags with what the named adapters set where nothing else does: the pool, its rank, its modules."""
+    modules = {
+        NORMALISED.get(name, name)
+        for adapter in adapters
+        for name in (end.rpartition(".")[2] for end in adapter.config.target_modules)
+    }
+    whole = any(adapter.config.target_pattern for adapter in adapters)
+    known = tuple(name for name in LORA_MODULES if name in modules)
+    defaults = {
+        "enable_lora": True,
+        "max_lora_rank": max(adapter.config.largest_rank for adapter in adapters),
+        "lora_target_modules": ("all",) if whole or not known else known,
+    }
+    return {**defaults, **flags, "adapter": adapters, "enable_lora": True}
 
 
 def _read(option: Option, value: object) -> object:

@@ -18,7 +18,7 @@ from vramledger.engines.sglang.capacity import kv_pool
 from vramledger.engines.sglang.entries import pool_bytes, rank_entries
 from vramledger.engines.sglang.experts import experts_note
 from vramledger.engines.sglang.flags import SglangFlags
-from vramledger.engines.sglang.host import host_entries
+from vramledger.engines.sglang.host import adapters_on_host, host_entries
 from vramledger.engines.sglang.layers import unknown_pool
 from vramledger.engines.sglang.log_lines import log_lines
 from vramledger.engines.sglang.remedies import find_remedies
@@ -89,7 +89,10 @@ def _answer(
         verdict=judge(
             checkpoint, settings, device, terms, free, sized, pool, ranks, unknown=unknown, concurrency=concurrency
         ),
-        host=() if unknown else host_entries(sized.expected.tokens, [item.cells for item in terms], settings),
+        host=(
+            *(() if unknown else host_entries(sized.expected.tokens, [item.cells for item in terms], settings)),
+            *adapters_on_host(checkpoint, settings),
+        ),
         printed=() if unknown else _printed(settings, terms, free, sized),
         notes=(
             *model.notes,
@@ -170,7 +173,9 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
     }
     for name in SglangFlags.__struct_fields__:
         value = getattr(flags, name)
-        if name not in shown and value != getattr(NO_FLAGS, name):
+        if name == "adapter" and value:
+            shown[name] = ", ".join(adapter.id for adapter in value)
+        elif name not in shown and value != getattr(NO_FLAGS, name):
             shown[name] = value if isinstance(value, str | int | float | bool) else ",".join(map(str, value))
     return PlanInputs(
         model=checkpoint.model.id,
