@@ -30,6 +30,7 @@ _LIFECYCLES = {
 _ADAPTER_RULES = {
     "vllm": "vramledger.engines.vllm.lora_service",
     "sglang": "vramledger.engines.sglang.adapter_rules",
+    "llamacpp": "vramledger.engines.llamacpp.adapter_rules",
 }
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
