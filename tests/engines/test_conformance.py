@@ -49,18 +49,23 @@ def test_the_plan_is_what_the_engine_computed(version: str, device: str, case: d
     assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
 
 
-SLOTS = {
-    line["name"]: line
-    for line in map(
-        json.loads, (RECORDED / "vllm-0.32.0-lora.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-}
-LORA_CASES = [pytest.param(case, id=case["name"]) for case in lora_cases() if case["name"] in SLOTS]
+@cache
+def slots(version: str) -> dict[str, dict[str, Any]]:
+    lines = (RECORDED / f"vllm-{version}-lora.jsonl").read_text(encoding="utf-8").splitlines()
+    return {line["name"]: line for line in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("case", LORA_CASES)
-def test_slots_of_adapters_are_those_the_engine_made(case: dict[str, Any]) -> None:
-    fields, refusal = judge(case, SLOTS[case["name"]], "0.32.0", "H100")
+LORA_CASES = [
+    pytest.param(version, case, id=f"{version}: {case['name']}")
+    for version in VERSIONS
+    for case in lora_cases()
+    if case["name"] in slots(version)
+]
+
+
+@pytest.mark.parametrize(("version", "case"), LORA_CASES)
+def test_slots_of_adapters_are_those_the_engine_made(version: str, case: dict[str, Any]) -> None:
+    fields, refusal = judge(case, slots(version)[case["name"]], version, "H100")
     assert not refusal
     assert [f for f in fields if not f.equal and not is_known(KNOWN, case["kind"], f.name)] == []
 
@@ -68,7 +73,7 @@ def test_slots_of_adapters_are_those_the_engine_made(case: dict[str, Any]) -> No
 def test_enough_was_recorded() -> None:
     assert len(CASES) > 900
     assert len({case.values[2]["kind"] for case in CASES}) > 30  # type: ignore[index]
-    assert len(LORA_CASES) > 70
+    assert len(LORA_CASES) > 140
 
 
 def test_no_figure_of_the_cache_is_among_the_known_differences() -> None:
@@ -87,9 +92,10 @@ def test_known_differences_still_differ() -> None:
         if not field.equal
     } | {
         (case["kind"], field.name.partition(" of stage")[0])
+        for version in VERSIONS
         for case in lora_cases()
-        if case["kind"] in KNOWN and case["name"] in SLOTS
-        for field in judge(case, SLOTS[case["name"]], "0.32.0", "H100")[0]
+        if case["kind"] in KNOWN and case["name"] in slots(version)
+        for field in judge(case, slots(version)[case["name"]], version, "H100")[0]
         if not field.equal
     }
     assert {(kind, name) for kind, figures in KNOWN.items() for name in figures} <= found
