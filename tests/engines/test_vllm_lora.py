@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.conformance.cases import configs
 
 from adapter_files import lora, write_adapter
 from support import (
@@ -164,6 +165,19 @@ def test_a_head_takes_adapters_where_its_class_says_so(tmp_path: Path) -> None:
     qwen3 = QWEN3_32B | {"architectures": ["Qwen3ForCausalLM"]}
     assert slots(qwen3, "0.12.0").vocabulary == 0
     assert slots(qwen3, "0.16.0").vocabulary > 0
+
+
+def test_a_module_without_slots_is_told(tmp_path: Path) -> None:
+    """The indexer's keys are projected together with its head weights, which no adapter wraps (since 0.20)."""
+    subject = checkpoint(configs()["deepseek-v3.2"])
+    tensors = lora({"self_attn.indexer.wk": (128, 256), "self_attn.o_proj": (256, 1024)}, 8, layers=[0])
+    found = load_adapter(str(write_adapter(tmp_path / "a", CONFIG, tensors)))
+    given = settings(subject, H100, "0.33.0", adapter=(found,))
+    (kind,) = rank_kinds(subject.model, given.plan, given.flags, given.version)
+    (use,) = adapter_uses(subject, given, kind)
+    assert use.refusals == ()
+    assert use.remarks == ("changes wk, for which there are no slots",)
+    assert use.own_bytes == 2 * 8 * (256 + 1024)
 
 
 def test_a_class_without_adapters_does_not_start_with_them() -> None:

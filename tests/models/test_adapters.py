@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors_builder import write_raw
 
 from adapter_files import lora, write_adapter
-from support import LLAMA_3_1_8B, QWEN3_30B_A3B, checkpoint
+from support import DEEPSEEK_V3, LLAMA_3_1_8B, QWEN3_30B_A3B, checkpoint
 from vramledger.errors import ConfigError, HeaderError, InputError, SourceError, VramledgerError
 from vramledger.evidence import EvidenceKind
 from vramledger.models.adapters.adapter import Adapter
@@ -23,6 +23,7 @@ from vramledger.models.adapters.names import PartKind, parse_name
 from vramledger.models.adapters.pairing import pair_up
 from vramledger.models.adapters.placing import Misfit, PlacedAdapter, core, place
 from vramledger.models.sources.header_table import HeaderRow
+from vramledger.models.tensors import Component
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "peft.json").read_text(encoding="utf-8"))
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in RECORDED["cases"]}
@@ -146,6 +147,17 @@ def test_an_adapter_of_experts_counts_each_of_them(tmp_path: Path) -> None:
     (pair,) = placed.pairs
     assert (pair.experts, pair.rank, len(pair.layers)) == (128, 4, 48)
     assert placed.elements == 48 * 128 * 4 * (768 + 2048)
+
+
+def test_a_module_of_the_draft_is_no_second_place(tmp_path: Path) -> None:
+    """DeepSeek's MTP layer has the modules of the others; an adapter of layer 0 is not one of it."""
+    base = checkpoint(DEEPSEEK_V3 | {"num_nextn_predict_layers": 1})
+    tensors = lora({"self_attn.o_proj": (7168, 16384)}, 4, layers=[0])
+    placed = place(load_adapter(str(write_adapter(tmp_path / "a", CONFIG | {"r": 4}, tensors))), base)
+    assert placed.mismatches == ()
+    (pair,) = placed.pairs
+    assert (pair.tensor.component, pair.layers) == (Component.DECODER, (0,))
+    assert placed.elements == 4 * (7168 + 16384)
 
 
 def test_a_matrix_without_its_partner_is_told(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from vramledger.engines.sglang.version import NEWEST, SglangVersion, parse_versi
 from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import Device
 from vramledger.models.adapters.adapter import Adapter
-from vramledger.models.adapters.placing import PlacedAdapter, place
+from vramledger.models.adapters.placing import EXPERT_ROLES, PlacedAdapter, PlacedPair, place
 from vramledger.models.checkpoint import Checkpoint
-from vramledger.models.tensors import Role, Tensor
+from vramledger.models.tensors import Component, Role, Tensor
 
 DORA_REFUSED_SINCE = (5, 13)
 _LORA = ("enable_lora", "adapter", "max_loras_per_batch", "max_lora_rank", "lora_target_modules")
@@ -104,7 +104,8 @@ def _served(
         sizes = local_sizes(tensor, kind.cuts_of(tensor))
         return sizes[axis] if tensor.num_experts or axis == 0 else prod(sizes[1:])
 
-    own = adapter_elements(placed.pairs, local, layers=kind.layers)
+    held = [pair for pair in placed.pairs if _has_buffers(pair)]
+    own = adapter_elements(held, local, layers=kind.layers)
     return ServedAdapter(
         placed=placed,
         place=Place.REFUSED if refusals else Place.DEVICE if is_hot else Place.HOST,
@@ -134,6 +135,14 @@ def _refusals(placed: PlacedAdapter, version: SglangVersion, values: Mapping[str
     return (*out, *(item.text for item in placed.mismatches))
 
 
+def _has_buffers(pair: PlacedPair) -> bool:
+    """Whether the pool has buffers for the module: the language model's projections that its flag names."""
+    end = pair.tensor.module.rpartition(".")[2]
+    if pair.tensor.component is not Component.DECODER:
+        return False
+    return pair.on_head or pair.tensor.role in (*EXPERT_ROLES, Role.EMBEDDING) or end in LORA_MODULES
+
+
 def _remarks(placed: PlacedAdapter) -> tuple[str, ...]:
     config = placed.adapter.config
     out = []
@@ -141,6 +150,9 @@ def _remarks(placed: PlacedAdapter) -> tuple[str, ...]:
         out.append(f"replaces whole modules ({', '.join(config.modules_to_save[:4])}), which are not loaded")
     if config.bias != "none" or config.lora_bias:
         out.append("trains biases, which are not loaded")
+    others = {pair.tensor.module.rpartition(".")[2]: None for pair in placed.pairs if not _has_buffers(pair)}
+    if others:
+        out.append(f"changes {', '.join(list(others)[:4])}, for which the pool has no buffers here")
     return tuple(out)
 
 

@@ -6,10 +6,23 @@ lora/model_manager.py of 0.6 to 0.33.
 
 from __future__ import annotations
 
+from math import prod
+
+from msgspec.structs import replace
+
 from vramledger.engines.adapter_service import Place, ServedAdapter
 from vramledger.engines.adapter_slots import adapter_elements
 from vramledger.engines.partition import TOWERS
-from vramledger.engines.vllm.lora import EXPERTS, EXPERTS_SINCE, LoraBytes, lora_bytes, takes_end
+from vramledger.engines.vllm.lora import (
+    EXPERTS,
+    EXPERTS_SINCE,
+    LoraBytes,
+    expert_slots,
+    linear_slots,
+    local_lora_sizes,
+    lora_bytes,
+    takes_end,
+)
 from vramledger.engines.vllm.lora_settings import LoraSettings
 from vramledger.engines.vllm.settings import Settings
 from vramledger.engines.vllm.sharding import RankKind
@@ -41,10 +54,13 @@ def adapter_uses(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> 
     model = checkpoint.model
     slot = lora_bytes(model, kind, settings)
     placed = [place(adapter, checkpoint) for adapter in lora.adapters]
+    everywhere = replace(kind, layers=range(model.num_layers), is_first=True, is_last=True)
+    modules = (*linear_slots(model, everywhere, settings), *expert_slots(model, everywhere, settings))
+    slotted = frozenset(module.name for module in modules)
     found = []
     taken = 0
     for item in placed:
-        use = _use(item, model, settings, lora, kind, slot, taken)
+        use = _use(item, model, settings, lora, kind, slot, slotted, taken)
         found.append(use)
         taken += use.place is not Place.REFUSED
     return tuple(found)
@@ -57,16 +73,24 @@ def _use(
     lora: LoraSettings,
     kind: RankKind,
     slot: LoraBytes,
+    slotted: frozenset[str],
     before: int,
 ) -> ServedAdapter:
-    """`before` is how many adapters that load came before it."""
+    """`slotted` are the modules that have slots, `before` is how many adapters that load came before it."""
     element = lora.dtype.bits // 8
     refusals, remarks = judge_adapter(placed, model, settings)
+    served = [pair for pair in placed.pairs if _has_slot(pair, slotted)]
+    if len(served) < len(placed.pairs):
+        names = {
+            pair.tensor.module.rpartition(".")[2]: None
+            for pair in placed.pairs
+            if not _has_slot(pair, slotted)
+        }
+        remarks = (*remarks, f"changes {', '.join(list(names)[:4])}, for which there are no slots")
 
     def local(tensor: Tensor, axis: int) -> int:
         return local_axis(tensor, axis, kind, settings)
 
-    served = [pair for pair in placed.pairs if not _elsewhere(pair)]
     own = adapter_elements(served, local, layers=kind.layers)
     loaded = Place.DEVICE if before < lora.slots else Place.HOST if before < lora.cpu_slots else Place.DISK
     return ServedAdapter(
@@ -82,17 +106,12 @@ def _use(
 
 def local_axis(tensor: Tensor, axis: int, kind: RankKind, settings: Settings) -> int:
     """Positions of an axis for an adapter's matrices; embedding and head keep the whole vocabulary."""
-    from vramledger.engines.vllm.lora import local_lora_sizes
-
     if tensor.role in (Role.EMBEDDING, Role.LM_HEAD):
         return tensor.shape[axis]
     sizes = local_lora_sizes(tensor, kind, settings)
     if tensor.num_experts or axis == 0:
         return sizes[axis]
-    product = 1
-    for size in sizes[1:]:
-        product *= size
-    return product
+    return prod(sizes[1:])
 
 
 def judge_adapter(
@@ -183,13 +202,15 @@ def _remarks(placed: PlacedAdapter, settings: Settings) -> list[str]:
             out.append(
                 "has ranks or scales of its own for some modules; this version scales all by the common one"
             )
-    if any(_elsewhere(pair) for pair in placed.pairs):
-        out.append("changes encoders or draft layers, which get no slots")
     return out
 
 
-def _elsewhere(pair: PlacedPair) -> bool:
-    return pair.tensor.component in (*TOWERS, Component.DRAFT)
+def _has_slot(pair: PlacedPair, slotted: frozenset[str]) -> bool:
+    """Encoders and draft layers have none; whether embedding and head have is judged before."""
+    if pair.tensor.component in (*TOWERS, Component.DRAFT):
+        return False
+    ends = pair.on_head or pair.tensor.role in (Role.EMBEDDING, Role.LM_HEAD)
+    return ends or pair.tensor.module in slotted
 
 
 def host_entry(settings: Settings, uses: tuple[ServedAdapter, ...], slot_elements: int) -> Entry | None:

@@ -198,6 +198,8 @@ def _place_one(
             continue
         left -= {*shared, *blocks}
         _put(pair, tensor, shared or blocks, model, placed, found, on_head=on_head)
+        if not left:
+            break
     if left:
         found.append(
             Mismatch(
