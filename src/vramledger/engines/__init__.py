@@ -31,6 +31,7 @@ _ADAPTER_RULES = {
     "vllm": "vramledger.engines.vllm.lora_service",
     "sglang": "vramledger.engines.sglang.adapter_rules",
     "llamacpp": "vramledger.engines.llamacpp.adapter_rules",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.adapter_rules",
 }
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
