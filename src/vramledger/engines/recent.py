@@ -20,16 +20,16 @@ class Recent(Generic[Answer]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._answers: dict[tuple[int, Hashable], tuple[object, Answer]] = {}
+        self._answers: dict[tuple[int, int, Hashable], tuple[object, object, Answer]] = {}
 
-    def get(self, about: object, key: Hashable, make: Callable[[], Answer]) -> Answer:
-        """The answer for `about` and `key`, made where it is not there."""
-        place = (id(about), key)
+    def get(self, about: object, key: Hashable, make: Callable[[], Answer], *, also: object = None) -> Answer:
+        """The answer for `about` and `key`, made where it is not there; `also` is a second value told by identity."""
+        place = (id(about), id(also), key)
         found = self._answers.get(place)
         if found is not None:
-            return found[1]
+            return found[2]
         answer = make()
         if len(self._answers) >= self._size:
             self._answers.clear()
-        self._answers[place] = (about, answer)
+        self._answers[place] = (about, also, answer)
         return answer

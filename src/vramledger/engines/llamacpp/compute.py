@@ -17,12 +17,16 @@ from vramledger.engines.llamacpp.graph_models import GraphPlan, build_graph
 from vramledger.engines.llamacpp.placement import Placement
 from vramledger.engines.llamacpp.settings import Settings
 from vramledger.engines.llamacpp.tensor_graph import HOST
+from vramledger.engines.recent import Recent
 from vramledger.models.mixers import RECURRENT, Layer
 from vramledger.models.model import Model
 
 OFFLOADED_BATCH = 32
 """Batches of at least this many tokens are computed on a device where the weight is on the host (CUDA, ROCm)."""
 PIPELINE_COPIES = 4
+
+
+_recent: Recent[Mapping[int, int]] = Recent(1024)
 
 
 def compute_bytes(
@@ -85,8 +89,17 @@ def _graph_bytes(
         host_attention=not settings.flags.kv_offload,
         offloads=settings.offloads and tokens >= OFFLOADED_BATCH,
     )
-    graph = build_graph(model, architecture, tensors, placement.places, plan, layers)
-    return scratch_bytes(graph, copies=copies(settings, placement))
+    several = copies(settings, placement)
+    places = tuple(placement.places.items())
+    built = tuple(layer.index for layer in layers)
+    return _recent.get(
+        model,
+        (architecture, plan, several, places, built),
+        lambda: scratch_bytes(
+            build_graph(model, architecture, tensors, placement.places, plan, layers), copies=several
+        ),
+        also=tensors,
+    )
 
 
 def copies(settings: Settings, placement: Placement) -> int:

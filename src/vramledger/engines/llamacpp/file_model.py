@@ -8,6 +8,7 @@ from vramledger.engines.llamacpp.architectures import Architecture
 from vramledger.engines.llamacpp.file_tensors import FileTensor, file_tensors
 from vramledger.engines.llamacpp.file_type import ModelFacts, file_type_name, typed
 from vramledger.engines.llamacpp.version import LlamaBuild
+from vramledger.engines.recent import Recent
 from vramledger.errors import FlagError
 from vramledger.evidence import Evidence, calculated, reported
 from vramledger.formats.dtypes import DType
@@ -25,6 +26,9 @@ class FileModel(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+_recent: Recent[FileModel] = Recent(128)
+
+
 def file_model(
     checkpoint: Checkpoint, architecture: Architecture, build: LlamaBuild, file_type: str | None
 ) -> FileModel:
@@ -32,6 +36,16 @@ def file_model(
 
     Raises FlagError for an unknown file type, or one asked of a GGUF file, which has its types already.
     """
+    return _recent.get(
+        checkpoint,
+        (architecture, build, file_type),
+        lambda: _file_model(checkpoint, architecture, build, file_type),
+    )
+
+
+def _file_model(
+    checkpoint: Checkpoint, architecture: Architecture, build: LlamaBuild, file_type: str | None
+) -> FileModel:
     model, info = checkpoint.model, checkpoint.gguf
     if info is not None:
         if file_type is not None:

@@ -6,6 +6,7 @@ constants.py (names). `dims` are in GGML's order, the contiguous one first.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from vramledger.models.model import Model
 from vramledger.models.tensors import AxisKind, Component, Role, Tensor
 
 
-class FileTensor(Struct, frozen=True, kw_only=True):
+class FileTensor(Struct, frozen=True, kw_only=True, dict=True):
     """One tensor of a GGUF file. `type` is GGML's name, "" where a file type has yet to decide it."""
 
     name: str
@@ -29,11 +30,11 @@ class FileTensor(Struct, frozen=True, kw_only=True):
     def elements(self) -> int:
         return prod(self.dims)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         return ggml_type(self.type).bytes_for(self.dims[0], prod(self.dims[1:]))
 
-    @property
+    @cached_property
     def layer(self) -> int | None:
         """The block it belongs to, None outside."""
         head, _, rest = self.name.partition(".")
