@@ -117,7 +117,8 @@ def test_fit_orders_marks_and_explains(mixture: str, capsys: pytest.CaptureFixtu
     code, text = page(capsys, *asked, "--limit", "5")
     assert code == 0
     assert "the most useful near miss first" in text
-    assert "kv_cache lacks" in text
+    assert "GiB short" in text
+    assert "vllm: kv_cache," in " ".join(text.split())
     assert "the first: vllm --" in text
     assert max(map(len, text.splitlines())) <= 80
 

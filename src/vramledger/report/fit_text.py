@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramledger.report.text import Line, columns, gib, line, wrapped
 from vramledger.search.fit import Candidate, Fit
 from vramledger.search.rows import Row
-from vramledger.units import GIB
+from vramledger.search.terms import terms_of
 
 MOST_REASONS = 6
 
@@ -63,7 +63,7 @@ def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Lin
     head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
     if priced:
         head.append("price")
-    offloads = any((item.row.host_bytes or 0) >= GIB for item in shown)
+    offloads = not all(terms_of(item.row.engine).keeps_weights for item in shown)
     if offloads:
         head.append("host GiB")
     if several:
@@ -117,6 +117,6 @@ def _front_text(holding: Sequence[Candidate]) -> str:
 
 def _missed(row: Row, width: int) -> Iterator[Line]:
     what = f"{row.devices} x {row.device}, tp {row.tp} pp {row.pp}{' ep' if row.ep else ''}, {row.weights}, KV {row.kv}"
-    lacks = f": {row.owner.value} lacks {gib(row.shortfall_bytes)} GiB" if row.owner is not None else ""
+    lacks = f": {row.owner.value}, {gib(row.shortfall_bytes)} GiB short" if row.owner is not None else ""
     yield from wrapped(f"{what}, {row.engine}{lacks}", width, first="  ", rest="    ")
     yield from wrapped(row.reason, width, first="    ", rest="    ", style="dim")
