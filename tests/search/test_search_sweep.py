@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -16,7 +18,6 @@ from hypothesis import strategies as st
 from support import GEMMA_3_27B, LLAMA_3_1_8B, QWEN3_30B_A3B, checkpoint
 from vramledger import plan
 from vramledger.engines.recent import Recent
-from vramledger.engines.vllm import weights as vllm_weights
 from vramledger.errors import FlagError, InputError
 from vramledger.ledger import Owner
 from vramledger.report.schema import schema_of
@@ -32,7 +33,7 @@ from vramledger.search.evaluation import Status
 from vramledger.search.grid import Grid
 from vramledger.search.rows import COLUMNS, Row
 from vramledger.search.sweep import Work, chunks, in_process, over_processes
-from vramledger.search.terms import flags_of
+from vramledger.search.terms import asked_engines, flags_of
 from vramledger.search.weights import restored
 
 MODELS = (checkpoint(LLAMA_3_1_8B), checkpoint(QWEN3_30B_A3B))
@@ -105,17 +106,40 @@ def test_the_grid_has_every_kind_of_answer(rows: list[Row]) -> None:
     assert {row.price for row in rows if row.device != "L4"} == {None}
 
 
+def made_anew(
+    self: Recent[Any], about: object, key: Hashable, make: Callable[[], Any], *, also: object = None
+) -> Any:
+    """`Recent.get` of a process that keeps nothing."""
+    return make()
+
+
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, len(GRID) - 1), min_size=2, max_size=12))
 def test_what_is_kept_between_plans_changes_none(rows: list[Row], numbers: list[int]) -> None:
     """Whatever was asked before, an answer is that of a process that was asked nothing else."""
-    kept = vllm_weights._recent
-    try:
-        vllm_weights._recent = Recent(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recent, "get", made_anew)
         again = [row for part in in_process(WORK, [numbers]) for row in part]
-    finally:
-        vllm_weights._recent = kept
     assert again == [rows[number] for number in numbers]
+
+
+@pytest.mark.parametrize("engine", asked_engines())
+def test_no_engine_mixes_up_what_it_keeps(engine: str) -> None:
+    grid = Grid(
+        models=2,
+        devices=("L40S", "custom:20GiB"),
+        engines=(engine,),
+        pp=(1, 2),
+        contexts=(2048, 16384),
+        concurrency=(1, 5),
+    )
+    work = Work(grid=grid, checkpoints=MODELS)
+    order = sorted(range(len(grid)), key=lambda number: (number * 7) % len(grid))
+    kept = [row for part in in_process(work, [order]) for row in part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recent, "get", made_anew)
+        anew = [row for part in in_process(work, [order]) for row in part]
+    assert kept == anew
 
 
 def test_processes_give_the_same_rows_in_the_same_order(rows: list[Row]) -> None:
