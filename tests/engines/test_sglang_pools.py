@@ -254,6 +254,21 @@ def test_ascend_charged_index_keys_as_fp8_before_0_5_20() -> None:
     assert (new.plain_cell, new.overdraft_bytes) == (61 * (1152 + 256), 0)
 
 
+@pytest.mark.parametrize(
+    ("device", "version", "cell", "beyond"),
+    [
+        ("B200", "0.5.23", 61 * (576 + 132), 0),
+        ("B200", "0.5.9", 61 * (576 + 132), 61 * (656 - 576)),
+        ("H100-80GB", "0.5.23", 61 * (1152 + 132), 0),
+    ],
+)
+def test_sparse_latents_are_fp8_on_blackwell_and_were_charged_less_than_they_take(
+    device: str, version: str, cell: int, beyond: int
+) -> None:
+    found = cells(DEEPSEEK_V3_2, find_device(device), version, tp_size=8)
+    assert (found.plain_cell, found.overdraft_bytes) == (cell, beyond)
+
+
 def test_a_limit_on_tokens_is_kept_to_whole_pages() -> None:
     pool = planned(LLAMA_3_1_8B, max_total_tokens=100_000, page_size=64).kv_pool
     assert pool is not None

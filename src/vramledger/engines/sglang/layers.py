@@ -41,6 +41,7 @@ DRAFT_IN_CELL_SINCE = (5, 14)
 OWN_INDEX_KEYS_SINCE = (5, 18)
 ASCEND_INDEX_KEYS_SINCE = (5, 20)
 PACKED_CHARGED_SINCE = (5, 18)
+PLAIN_ON_BLACKWELL_SINCE = (5, 12)
 DSA_BLOCK = 128
 SCALE_BLOCK = 16
 MXFP8_BLOCK = 32
@@ -217,9 +218,11 @@ def _latent_overdraft(model: Model, settings: Settings, device: Device) -> int:
 
 
 def _is_packed(settings: Settings, device: Device) -> bool:
-    """Whether fp8 latents are stored with their scales and a 16-bit rotary part (`calculate_mla_kv_cache_dim`)."""
-    raw = settings.attention_backend in ("trtllm", "tilelang") or device.vendor != "nvidia"
-    return settings.kv_dtype == "fp8_e4m3" and not raw
+    """Whether fp8 latents are stored with their scales and a 16-bit rotary part (`calculate_mla_kv_cache_dim`):
+    TensorRT-LLM's kernels, the default on data-centre Blackwell since 0.5.12, and TileLang's take plain ones."""
+    plain = settings.attention_backend in ("trtllm", "tilelang") or device.vendor != "nvidia"
+    default = device.architecture == "blackwell" and settings.version.since(*PLAIN_ON_BLACKWELL_SINCE)
+    return settings.kv_dtype == "fp8_e4m3" and not plain and not default
 
 
 def _index_key_bytes(model: Model, settings: Settings, device: Device) -> int:

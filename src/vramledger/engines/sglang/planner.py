@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.sglang.budget import (
     Free,
     RankTerms,
@@ -27,14 +28,11 @@ from vramledger.engines.sglang.sharding import rank_kinds
 from vramledger.engines.sglang.verdict import judge
 from vramledger.engines.sglang.version import NEWEST, SglangVersion
 from vramledger.errors import VramledgerError
-from vramledger.evidence import assumed, calculated
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, RankLedger, WeightFigures
+from vramledger.ledger import Owner, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.units import GIB
 
-# Transformers' save_pretrained splits at 5 GB; loaders map one file at a time, and the page cache may keep all.
-DEFAULT_SHARD_BYTES = 5 * 10**9
 NO_FLAGS = SglangFlags()
 
 
@@ -134,27 +132,14 @@ def _rank_ledger(
     sized: Sized,
     unknown: str,
 ) -> RankLedger:
-    disk = checkpoint.disk_bytes
-    share = checkpoint.largest_file_bytes or min(disk, DEFAULT_SHARD_BYTES)
     entries = rank_entries(settings, item, free, sized)
     if unknown:
-        entries = tuple(entry for entry in entries if entry.owner.value != "kv_cache")
+        entries = tuple(entry for entry in entries if entry.owner is not Owner.KV_CACHE)
+    loaded = item.weights.held + free.growth.bytes
     return RankLedger(
         ranks=item.kind.ranks,
         entries=entries,
-        weights=WeightFigures(
-            disk_bytes=disk,
-            disk_evidence=checkpoint.disk_evidence,
-            host_peak_bytes=ByteRange(min(share, GIB), share, max(disk, share)),
-            host_evidence=calculated(
-                "largest weight file, mapped while it is read", f"{checkpoint.largest_file_bytes} B"
-            )
-            if checkpoint.largest_file_bytes
-            else assumed(
-                f"weight files of {DEFAULT_SHARD_BYTES // 10**9} GB, Transformers' default; headers would tell"
-            ),
-            device_bytes=item.weights.held + free.growth.bytes,
-        ),
+        weights=replace(weight_figures(checkpoint, loaded.expected), device_bytes=loaded),
         device_total_bytes=device.total_bytes,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.engines.sglang.backends import attention_backend, page_size, runs_mla
+from vramledger.engines.sglang.backends import attention_backend, has_indexer, page_size, runs_mla
 from vramledger.engines.sglang.defaults import (
     PREFILL_GRAPHS_SINCE,
     Chunk,
@@ -120,7 +120,7 @@ def resolve(checkpoint: Checkpoint, device: Device, version: SglangVersion, flag
                     notes.append(
                         "mem_fraction_static is lowered for the vision tower, whose size is taken from its config"
                     )
-    kv_dtype, kv_bits = _kv_dtype(checkpoint, version, flags)
+    kv_dtype, kv_bits = _kv_dtype(checkpoint, device, version, flags)
     dtype = _compute_dtype(model, flags)
     running = flags.max_running_requests
     if running is None and flags.speculative_algorithm is not None:
@@ -198,10 +198,15 @@ def _compute_dtype(model: Model, flags: SglangFlags) -> DType:
     return model.dtype if model.dtype in _COMPUTE else DType.BF16
 
 
-def _kv_dtype(checkpoint: Checkpoint, version: SglangVersion, flags: SglangFlags) -> tuple[str, int]:
-    """Name and width of the KV cache's type; "" and 0 for the model's own."""
+def _kv_dtype(
+    checkpoint: Checkpoint, device: Device, version: SglangVersion, flags: SglangFlags
+) -> tuple[str, int]:
+    """Name and width of the KV cache's type; "" and 0 for the model's own. Sparse latents are fp8 on data-centre
+    Blackwell (`_dsa_kv_cache_dtype_default`)."""
     asked = flags.kv_cache_dtype.strip().lower()
     if asked in ("auto", ""):
+        if has_indexer(checkpoint.model) and device.architecture == "blackwell":
+            return "fp8_e4m3", 8
         declared = (checkpoint.declared_kv_dtype or "").lower()
         if "fp8" in declared and version.since(*KV_DECLARED_SINCE):
             return "fp8_e4m3", 8

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
+from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
 from vramledger.engines.sglang.capacity import guaranteed, request_tokens
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.version import rules_note
-from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
+from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
 from vramledger.units import ceil_div, format_gib
@@ -21,14 +19,6 @@ from vramledger.verdict import Verdict
 
 NEW_TOKEN_RATIO = 0.7
 RATIO_UNDER_DP_ATTENTION = 0.3
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """One reason against a plan. `certain` tells a failure from something that cannot be told here."""
-
-    certain: bool
-    text: str
-    shortfall_bytes: int = 0
 
 
 def judge(
@@ -50,39 +40,23 @@ def judge(
     `unknown` is why the pool is not known, "" where it is.
     """
     share = ceil_div(concurrency, settings.flags.dp_size)
-    beyond = _beyond(ranks, device)
+    beyond = beyond_device(ranks, device)
     found = _weights_fit(settings, free, sized)
     if not unknown:
         found += _requests(settings, terms[0], sized, pool, share)
-    found += _device_limit(beyond)
-    failures = [item for item in found if item.certain]
-    doubts = ([unknown] if unknown else []) + [item.text for item in found if not item.certain]
+    found += device_limit(beyond, f"what is outside the static part ({OUTSIDE})")
     conditions = _conditions(checkpoint, settings, device, terms, sized, pool, beyond)
-    assumed = _assumptions(ranks, device)
-    if failures:
-        return Verdict(
-            holds=False,
-            summary=f"does not fit: {failures[0].text}",
-            shortfall_bytes=max(item.shortfall_bytes for item in failures),
-            missing=(*(item.text for item in failures[1:]), *doubts),
-            assumed=assumed,
-        )
-    if doubts:
+    assumed = assumptions(ranks, device)
+    if unknown and not any(item.certain for item in found):
         return Verdict(
             holds=None,
-            summary="cannot be told: "
-            + (
-                "how many tokens the pool holds"
-                if unknown
-                else "figures lie inside the range of what is left"
-            ),
+            summary="cannot be told: how many tokens the pool holds",
             conditions=conditions,
-            missing=tuple(doubts),
+            missing=(unknown, *(item.text for item in found)),
             assumed=assumed,
         )
-    return Verdict(
-        holds=True, summary=_holds(settings, terms[0], sized, pool), conditions=conditions, assumed=assumed
-    )
+    holds = _holds(settings, terms[0], sized, pool)
+    return verdict_of(found, holds=holds, conditions=conditions, assumed=assumed)
 
 
 def _holds(settings: Settings, item: RankTerms, sized: Sized, pool: KvPool | None) -> str:
@@ -144,32 +118,6 @@ def _requests(
 OUTSIDE = "context, communicators, request table, workspaces, graphs, activations"
 
 
-def _device_limit(beyond: ByteRange) -> list[Finding]:
-    """What the engine leaves out of its budget still has to be on the device."""
-    if beyond.low > 0:
-        text = (
-            f"with what is outside the static part the device is short of at least {format_gib(beyond.low)}"
-        )
-        return [Finding(certain=True, text=text, shortfall_bytes=beyond.low)]
-    if beyond.expected > 0:
-        text = (
-            f"what is outside the static part ({OUTSIDE}): {format_gib(beyond.expected)} more than the device has "
-            "are expected"
-        )
-        return [Finding(certain=False, text=text)]
-    return []
-
-
-def _beyond(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
-    """The largest peak of any rank less the device's memory, end by end."""
-    peaks = [rank.occupied(phase) for rank in ranks for phase in Phase]
-    return ByteRange(
-        max(peak.low for peak in peaks) - device.total_high_bytes,
-        max(peak.expected for peak in peaks) - device.total_bytes,
-        max(peak.high for peak in peaks) - device.total_low_bytes,
-    )
-
-
 # disaggregation/prefill.py and decode.py; keys and values are moved from pool to pool, without buffers of their own
 # unless SGLANG_DISAGG_STAGING_BUFFER is set.
 _ROLES = {
@@ -225,20 +173,3 @@ def _conditions(
             f"what the engine does not charge ({OUTSIDE}) stays {format_gib(beyond.high)} below its high end"
         )
     return tuple(out)
-
-
-def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]:
-    names = {
-        f"{entry.owner.value}: {entry.name}"
-        for rank in ranks
-        for entry in rank.entries
-        if entry.evidence.kind is EvidenceKind.ASSUMED and entry.owner is not Owner.KV_CACHE
-    }
-    names |= {
-        f"host peak while loading: {rank.weights.host_evidence.source}"
-        for rank in ranks
-        if rank.weights.host_evidence.kind is EvidenceKind.ASSUMED
-    }
-    if device.evidence.kind is EvidenceKind.ASSUMED:
-        names.add(f"device memory: {device.evidence.source}")
-    return tuple(sorted(names))
