@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,35 @@ def test_what_is_printed() -> None:
         "llama_kv_cache: size = 1024.00 MiB (  2048 cells,  32 layers,  4/4 seqs), K (f16):  512.00 MiB, "
         "V (f16):  512.00 MiB" in lines
     )
+
+
+def test_the_engines_table_of_memory() -> None:
+    flags: dict[str, Any] = {"ctx_size": 8192, "parallel": 4, "ftype": "Q4_K_M", "fit": "off"}
+    table = [line for line in planned(LLAMA, **flags).printed if "breakdown" in line]
+    assert table[0].startswith("common_memory_breakdown_print: | memory breakdown [MiB] ")
+    device = next(line for line in table if "CUDA0" in line)
+    total, free, own, model, context, compute, other = map(int, re.findall(r"\d+", device.split("|")[2]))
+    assert (model, context) == (4403, 1024)
+    assert abs(own - model - context - compute) <= 3
+    assert abs(total - free - own - other) <= 3
+    older = plan(checkpoint(LLAMA), find_device("H100"), build=LlamaBuild(6000), flags=LlamaFlags(**flags))
+    assert not any("breakdown" in line for line in older.printed)
+
+
+def test_the_table_of_a_host_alone_is_spaced_as_the_engines() -> None:
+    """A log of 2026: 288 MiB of SmolLM2 on a CPU."""
+    table = [
+        line
+        for line in planned(LLAMA, "cpu:64GiB", ctx_size=8192, ftype="Q4_K_M").printed
+        if "breakdown" in line
+    ]
+    assert [re.sub(r" *[0-9]+", "#", line) for line in table] == [
+        re.sub(r" *[0-9]+", "#", line)
+        for line in (
+            "common_memory_breakdown_print: | memory breakdown [MiB] | total   free    self   model   context   compute    unaccounted |",
+            "common_memory_breakdown_print: |   - Host               |                  288 =    92 +     180 +      16                |",
+        )
+    ]
 
 
 def test_the_host_side() -> None:

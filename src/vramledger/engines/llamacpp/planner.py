@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.llamacpp.architectures import Architecture, architecture_of
+from vramledger.engines.llamacpp.breakdown import breakdown_lines
 from vramledger.engines.llamacpp.entries import device_entries, host_entries, output_bytes
 from vramledger.engines.llamacpp.extra_files import extra_files
 from vramledger.engines.llamacpp.file_model import FileModel, file_model
 from vramledger.engines.llamacpp.fit import Fitted, fit
 from vramledger.engines.llamacpp.flags import LlamaFlags
-from vramledger.engines.llamacpp.log_lines import log_lines
+from vramledger.engines.llamacpp.log_lines import device_name, log_lines
 from vramledger.engines.llamacpp.measure import Measured, measure
 from vramledger.engines.llamacpp.settings import Settings, resolve, share_of_slots
 from vramledger.engines.llamacpp.tensor_graph import HOST
@@ -120,9 +121,15 @@ def _answer(
         kv_pool=pool,
         verdict=_judge(device, measured, fitted, ranks, concurrency, file),
         host=host_entries(measured, file, extra, device) if settings.devices else (),
-        printed=log_lines(measured, device, output),
+        printed=(*log_lines(measured, device, output), *_breakdown(measured, device)),
         notes=notes,
     )
+
+
+def _breakdown(measured: Measured, device: Device) -> list[str]:
+    names = [f"{device_name(device, index)} ({device.name})" for index in range(measured.settings.devices)]
+    other = driver_context(device).bytes.expected if names else 0
+    return breakdown_lines(measured, names, device.total_bytes, other)
 
 
 def _ranks(ledgers: list[RankLedger]) -> tuple[RankLedger, ...]:

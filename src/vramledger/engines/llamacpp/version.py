@@ -85,6 +85,16 @@ class LlamaBuild(Struct, frozen=True, order=True):
         return self.number >= 6920
 
     @property
+    def has_breakdown(self) -> bool:
+        """A table of memory by device is logged (PR 15860, September 2025)."""
+        return self.number >= 6565
+
+    @property
+    def fits_in_common(self) -> bool:
+        """The table and fitting are of the common library (2026, before the mark 2026-05)."""
+        return self.number >= _MARKS["2026-05"]
+
+    @property
     def has_fit(self) -> bool:
         """Context and placement follow from free memory, and the output layer is offloaded first (December 2025)."""
         return self.number >= 7405
