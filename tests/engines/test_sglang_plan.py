@@ -218,6 +218,16 @@ def test_graphs_take_nothing_where_they_are_off() -> None:
     assert held(planned(LLAMA_3_1_8B, disable_cuda_graph=True), Owner.GRAPH_POOL) == 0
 
 
+def test_graphs_on_ascend_are_as_large_as_its_logs_print() -> None:
+    entry = next(
+        entry
+        for entry in planned(TINY_LLAMA, find_device("Ascend 910")).ranks[0].entries
+        if entry.owner is Owner.GRAPH_POOL
+    )
+    for printed in (1.31, 1.34, 1.57, 1.71, 2.0, 3.54, 3.72, 6.52, 7.9, 8.79):
+        assert entry.bytes.low <= printed * GIB <= entry.bytes.high
+
+
 def test_what_is_outside_the_budget_is_alive_in_its_phases() -> None:
     plan = planned(LLAMA_3_1_8B)
     table = next(entry for entry in plan.ranks[0].entries if entry.name == "request table")

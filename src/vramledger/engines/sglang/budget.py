@@ -22,6 +22,7 @@ from vramledger.engines.sglang.runtime import (
     attention_workspace,
     collectives,
     context,
+    graph_pool,
     load_growth,
 )
 from vramledger.engines.sglang.settings import Settings
@@ -48,6 +49,7 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     lora_bytes: int
     activation: Activation
     workspace: Calculated
+    graphs: Observed
     experts: ExpertBytes | None
 
     def resident(self, settings: Settings) -> ByteRange:
@@ -108,6 +110,7 @@ def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind:
         lora_bytes=lora_bytes(model, kind, settings) if settings.flags.enable_lora else 0,
         activation=activation(model, settings, kind),
         workspace=attention_workspace(model, settings, kind, device),
+        graphs=graph_pool(settings, device),
         experts=expert_bytes(model, settings, kind, weights.groups),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
 from vramledger.engines.sglang.layers import DRAFT_IN_CELL_SINCE
 from vramledger.engines.sglang.pools import Pools, pool_rows, request_table_bytes
-from vramledger.engines.sglang.runtime import graph_pool, padding_page_bytes
+from vramledger.engines.sglang.runtime import padding_page_bytes
 from vramledger.engines.sglang.settings import Settings
 from vramledger.evidence import Evidence, assumed, calculated, reported
 from vramledger.ledger import (
@@ -191,7 +191,7 @@ def _pool_entries(settings: Settings, terms: RankTerms, sized: Sized) -> list[En
 def _step_entries(settings: Settings, terms: RankTerms) -> list[Entry]:
     found = terms.activation
     source = f"{RULES} models/; a model of its peak, no version measures or prints it"
-    graphs = graph_pool(settings)
+    graphs = terms.graphs
     return [
         _entry(
             Owner.ACTIVATION, "activation of a prefill step", PREFILL, found.prefill,
