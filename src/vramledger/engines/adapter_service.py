@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from vramledger.models.adapters.placing import PlacedAdapter
-
 if TYPE_CHECKING:
     from vramledger.hardware.catalogue import Device
     from vramledger.models.adapters.adapter import Adapter
+    from vramledger.models.adapters.placing import PlacedAdapter
     from vramledger.models.checkpoint import Checkpoint
 
 

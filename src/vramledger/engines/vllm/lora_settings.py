@@ -5,6 +5,8 @@ Source: vllm config/lora.py (`LoRAConfig`; config.py before 0.10) and engine/arg
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from vramledger.engines.adapter_slots import smallest_allowed
@@ -12,8 +14,10 @@ from vramledger.engines.vllm.flags import LORA_RANKS, VllmFlags
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.errors import FlagError
 from vramledger.formats.dtypes import DType
-from vramledger.models.adapters.adapter import Adapter
 from vramledger.units import round_up
+
+if TYPE_CHECKING:
+    from vramledger.models.adapters.adapter import Adapter
 
 DEFAULT_RANK = 16
 EXTRA_VOCAB = 256

@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
-from vramledger.engines.adapter_service import ServedAdapter
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
 from vramledger.engines.recent import Recent
 from vramledger.engines.requests import NO_REQUESTS, Requests
@@ -28,12 +27,11 @@ from vramledger.engines.vllm.kv_transfer import transfer_conditions
 from vramledger.engines.vllm.load_peak import reading
 from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.lora import lora_bytes
-from vramledger.engines.vllm.lora_adapters import adapter_notes, adapter_uses, host_entry
 from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.pipeline import StageRoom, balanced_partition, binding_text
 from vramledger.engines.vllm.remedies import find_remedies
 from vramledger.engines.vllm.settings import Settings, resolve
-from vramledger.engines.vllm.sharding import check_heads, pipeline_layers, rank_kinds
+from vramledger.engines.vllm.sharding import RankKind, check_heads, pipeline_layers, rank_kinds
 from vramledger.engines.vllm.speculation import (
     check,
     is_grouping_open,
@@ -119,7 +117,7 @@ def _answer(
     if pool is not None and apart is not None:
         pool = widened(pool, apart, settings, available)
     read = reading(checkpoint, settings)
-    uses = adapter_uses(checkpoint, settings, terms[0].kind)
+    adapters = _adapters(checkpoint, settings, terms[0].kind)
     ranks = tuple(_rank_ledger(checkpoint, settings, device, item, layout, pool, read) for item in terms)
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
@@ -128,7 +126,7 @@ def _answer(
         kv_pool=pool,
         host=(
             *host_memory(checkpoint, settings, device, layout, read),
-            *_adapters_on_host(checkpoint, settings, uses),
+            *adapters.host,
             *host_entries(checkpoint.model, settings, terms, pool),
         ),
         verdict=_with_conditions(
@@ -142,7 +140,7 @@ def _answer(
                 pool,
                 ranks,
                 concurrency=concurrency,
-                refusals=[f"adapter {use.placed.adapter.id} {text}" for use in uses for text in use.refusals],
+                refusals=adapters.refusals,
             ),
             transfer_conditions(settings, max(item.kv_shape.request_bytes for item in terms)),
         ),
@@ -155,7 +153,7 @@ def _answer(
             *notes_on_draft(checkpoint.model, settings, apart),
             *experts_note(checkpoint.model, settings, terms),
             *_binding_note(prepared),
-            *(adapter_notes(uses, settings.lora) if settings.lora is not None else ()),
+            *adapters.notes,
         ),
     )
 
@@ -281,17 +279,31 @@ def _other_placement(
     return (placement_note(answer, changed),)
 
 
-def _adapters_on_host(
-    checkpoint: Checkpoint, settings: Settings, uses: tuple[ServedAdapter, ...]
-) -> tuple[Entry, ...]:
-    """What the processes keep in host memory for adapters."""
-    if settings.lora is None:
-        return ()
+class _Adapters(Struct, frozen=True, kw_only=True):
+    """What adapters add to a plan beside their slots."""
+
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    host: tuple[Entry, ...] = ()
+
+
+def _adapters(checkpoint: Checkpoint, settings: Settings, kind: RankKind) -> _Adapters:
+    """Why named ones do not load, what each takes of its slot, and what the processes keep in host memory."""
+    lora = settings.lora
+    if lora is None:
+        return _Adapters()
+    from vramledger.engines.vllm.lora_adapters import adapter_notes, adapter_uses, host_entry
+
+    uses = adapter_uses(checkpoint, settings, kind)
     whole = replace(settings, plan=ParallelPlan())
-    (kind,) = rank_kinds(checkpoint.model, ParallelPlan(), NO_FLAGS, settings.version)
-    one = lora_bytes(checkpoint.model, kind, whole).of_one(settings.lora.slots)
-    entry = host_entry(settings, uses, one * 8 // settings.lora.dtype.bits)
-    return () if entry is None or not entry.bytes.high else (entry,)
+    (alone,) = rank_kinds(checkpoint.model, ParallelPlan(), NO_FLAGS, settings.version)
+    one = lora_bytes(checkpoint.model, alone, whole).of_one(lora.slots)
+    entry = host_entry(settings, uses, one * 8 // lora.dtype.bits)
+    return _Adapters(
+        refusals=tuple(f"adapter {use.placed.adapter.id} {text}" for use in uses for text in use.refusals),
+        notes=adapter_notes(uses, lora),
+        host=() if entry is None or not entry.bytes.high else (entry,),
+    )
 
 
 def cache_format(checkpoint: Checkpoint, settings: Settings, device: Device) -> KvFormat:

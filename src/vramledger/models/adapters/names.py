@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 
 PREFIX = "base_model.model."
 
@@ -28,26 +29,28 @@ class PartKind(StrEnum):
     OTHER = "other"
 
 
-_ENDS: tuple[tuple[re.Pattern[str], PartKind], ...] = tuple(
-    (re.compile(rf"\.{end}$"), kind)
-    for end, kind in (
-        (r"lora_A(?:\.\w+)?\.weight", PartKind.A),
-        (r"lora_B(?:\.\w+)?\.weight", PartKind.B),
-        (r"lora_embedding_A(?:\.\w+)?", PartKind.EMBEDDING_A),
-        (r"lora_embedding_B(?:\.\w+)?", PartKind.EMBEDDING_B),
-        (r"lora_B(?:\.\w+)?\.bias", PartKind.B_BIAS),
-        (r"lora_magnitude_vector(?:\.\w+)*", PartKind.MAGNITUDE),
-        (r"(?:token_adapter\.)?trainable_tokens_delta(?:\.\w+)?", PartKind.TOKENS),
-        (r"(?:token_adapter\.)?base_layer\.weight", PartKind.BASE_COPY),
-        (r"base_layer\.bias", PartKind.BIAS),
-        (r"modules_to_save(?:\.\w+)?\.(?:weight|bias)", PartKind.FULL),
-        (r"weight\.lora_a", PartKind.A),
-        (r"weight\.lora_b", PartKind.B),
-        (r"lora_[A-Za-z]\w*(?:\.\w+)*", PartKind.OTHER),
-        (r"weight", PartKind.FULL),
-        (r"bias", PartKind.BIAS),
-    )
+_ENDS = (
+    (r"lora_A(?:\.\w+)?\.weight", PartKind.A),
+    (r"lora_B(?:\.\w+)?\.weight", PartKind.B),
+    (r"lora_embedding_A(?:\.\w+)?", PartKind.EMBEDDING_A),
+    (r"lora_embedding_B(?:\.\w+)?", PartKind.EMBEDDING_B),
+    (r"lora_B(?:\.\w+)?\.bias", PartKind.B_BIAS),
+    (r"lora_magnitude_vector(?:\.\w+)*", PartKind.MAGNITUDE),
+    (r"(?:token_adapter\.)?trainable_tokens_delta(?:\.\w+)?", PartKind.TOKENS),
+    (r"(?:token_adapter\.)?base_layer\.weight", PartKind.BASE_COPY),
+    (r"base_layer\.bias", PartKind.BIAS),
+    (r"modules_to_save(?:\.\w+)?\.(?:weight|bias)", PartKind.FULL),
+    (r"weight\.lora_a", PartKind.A),
+    (r"weight\.lora_b", PartKind.B),
+    (r"lora_[A-Za-z]\w*(?:\.\w+)*", PartKind.OTHER),
+    (r"weight", PartKind.FULL),
+    (r"bias", PartKind.BIAS),
 )
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], PartKind], ...]:
+    return tuple((re.compile(rf"\.{end}$"), kind) for end, kind in _ENDS)
 
 
 def parse_name(name: str) -> tuple[str, PartKind]:
@@ -57,7 +60,7 @@ def parse_name(name: str) -> tuple[str, PartKind]:
     ('model.layers.{}.mlp.up_proj', <PartKind.A: 'A'>)
     """
     plain = name.removeprefix(PREFIX)
-    for pattern, kind in _ENDS:
+    for pattern, kind in _patterns():
         found = pattern.search(plain)
         if found is not None:
             return plain[: found.start()], kind
