@@ -44,9 +44,9 @@ def compare(case: dict[str, Any], theirs: dict[str, Any], version: str) -> list[
     held = kv_heads_held(checkpoint.model, shape.kv_heads, flags.tp_size)
     rules = cache_rules(settings, shape, held)
     found = size(rules, settings, ByteRange.exact(case["total_bytes"] - case["used_bytes"])).expected
-    # Up to 5.5 the library starts with no block at all.
+    # Up to 5.12 the library starts with no block at all.
     within = found.footprint_bytes <= found.available_bytes
-    starts = within if settings.version.rules is Rules.PAIRED else found.fits
+    starts = within if settings.version.rules in (Rules.PAIRED, Rules.CAPPED) else found.fits
     out = []
     # Older releases tie no weights on the meta device.
     weighs = settings.version.rules is Rules.SECTORS and flags.tp_size == 1 and flags.dtype == "auto"

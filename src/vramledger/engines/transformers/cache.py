@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vramledger.engines.surroundings import Surroundings
+from vramledger.engines.transformers.capped import CappedRules
 from vramledger.engines.transformers.geometry import Geometry
-from vramledger.engines.transformers.polynomial import PairedRules, PolynomialRules
+from vramledger.engines.transformers.paired import PairedRules
+from vramledger.engines.transformers.polynomial import PolynomialRules
 from vramledger.engines.transformers.sectors import SectorRules
 from vramledger.engines.transformers.settings import Settings
 from vramledger.engines.transformers.sizing import (
@@ -22,7 +24,9 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, total
 from vramledger.pool import FloatRange, IntRange, KvGroup, KvPart, KvPool
 
-CacheRules = PairedRules | PolynomialRules | SectorRules
+CacheRules = PairedRules | CappedRules | PolynomialRules | SectorRules
+
+HEADS_CUT_SINCE, DRIVER_ASKED_SINCE = 9, 7
 
 
 class Sized(Struct, frozen=True, kw_only=True):
@@ -45,10 +49,14 @@ class Sized(Struct, frozen=True, kw_only=True):
 
 
 def cache_rules(settings: Settings, shape: Geometry, kv_heads_held: int) -> CacheRules:
-    """The rules of the settings' release for one model. Up to 5.5 every rank caches all KV heads."""
+    """The rules of the settings' release for one model. Up to 5.8 every rank caches all KV heads."""
+    if not settings.version.since(HEADS_CUT_SINCE):
+        kv_heads_held = shape.kv_heads
     match settings.version.rules:
         case Rules.PAIRED:
-            return PairedRules(shape=shape, settings=settings, kv_heads_held=shape.kv_heads)
+            return PairedRules(shape=shape, settings=settings, kv_heads_held=kv_heads_held)
+        case Rules.CAPPED:
+            return CappedRules(shape=shape, settings=settings, kv_heads_held=kv_heads_held)
         case Rules.POLYNOMIAL:
             return PolynomialRules(shape=shape, settings=settings, kv_heads_held=kv_heads_held)
         case Rules.SECTORS:
@@ -58,9 +66,9 @@ def cache_rules(settings: Settings, shape: Geometry, kv_heads_held: int) -> Cach
 def free_bytes(
     device: Device, settings: Settings, weights: ByteRange, around: list[Surroundings]
 ) -> ByteRange:
-    """What the handler takes for free: by the driver's figures, up to 5.5 by torch's own, which know no context."""
+    """What the handler takes for free: by the driver's figures, up to 5.6 by torch's own, which know no context."""
     held = weights
-    if settings.version.rules is not Rules.PAIRED:
+    if settings.version.since(DRIVER_ASKED_SINCE):
         held = held + total(item.bytes for item in around)
     left = device.total - held
     return ByteRange(max(left.low, 0), max(left.expected, 0), max(left.high, 0))

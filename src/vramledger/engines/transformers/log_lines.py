@@ -14,14 +14,15 @@ from vramledger.units import GIB, MIB
 def log_lines(settings: Settings, sized: Sized, masks: int) -> tuple[str, ...]:
     """The lines with expected values; none for a cache that is refused."""
     solution, rules = sized.expected, sized.rules
-    if settings.version.rules is Rules.PAIRED:
-        both = settings.flags.num_blocks is None and settings.flags.max_batch_tokens is None
-        first = (f"Cache memory: {solution.available_bytes}",) if both else ()
-        page = rules.shape.head_dim * rules.shape.kv_heads
+    if settings.version.rules in (Rules.PAIRED, Rules.CAPPED):
+        flags = settings.flags
+        both = flags.num_blocks is None and flags.max_batch_tokens is None
+        said = both or settings.version.rules is Rules.CAPPED
+        first = (f"Cache memory: {solution.available_bytes}",) if said else ()
         built = (
             f"PagedAttentionCache initialized with self.num_blocks = {solution.units}, self.block_size = "
-            f"{settings.page_tokens}, page_size = {page}, self.max_batch_tokens = {solution.batch_tokens} "
-            f"num_attention_masks = {masks}"
+            f"{settings.page_tokens}, page_size = {rules.shape.head_dim * rules.kv_heads_held}, "
+            f"self.max_batch_tokens = {solution.batch_tokens} num_attention_masks = {masks}"
         )
         return (*first, built) if solution.fits else first
     first = (f"Memory available for cache allocation: {solution.available_bytes // MIB} MB",)

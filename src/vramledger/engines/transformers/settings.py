@@ -23,6 +23,7 @@ BLOCKS_PER_REQUEST = 32
 CONFIG_SINCE = 4
 """5.4 brought ContinuousBatchingConfig; before, the generation config's attributes were read."""
 CPU_SHARE_SINCE = 21
+SHARE_BY_PROCESSORS_SINCE = 7
 _FLOATS = (DType.F32, DType.F16, DType.BF16)
 
 
@@ -133,7 +134,7 @@ def _blocks_per_request(flags: TransformersFlags, shape: Geometry, device: Devic
 def _share(flags: TransformersFlags, version: TransformersVersion, device: Device) -> float:
     if flags.max_memory_percent is not None:
         return flags.max_memory_percent
-    if version.rules is Rules.PAIRED:
+    if not version.since(SHARE_BY_PROCESSORS_SINCE):
         return 0.8
     if device.vendor == "cpu" and version.since(CPU_SHARE_SINCE):
         return 0.6

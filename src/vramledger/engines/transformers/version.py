@@ -1,7 +1,7 @@
 """Releases of transformers, and which rules size the paged cache in each.
 
-Source: transformers generation/continuous_batching/cache.py (`PagedAttentionMemoryHandler`) of 5.0 to 5.5, 5.13 to
-5.17 and 5.18 to 5.23.
+Source: transformers generation/continuous_batching/cache.py (`PagedAttentionMemoryHandler`) of 5.0 to 5.5, 5.6 to 5.12,
+5.13 to 5.17 and 5.18 to 5.23.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?:[.-]?(?:a|b|rc|
 
 
 class Rules(StrEnum):
-    """How blocks and batch tokens follow from memory: both at once, blocks for a batch, sectors for a batch."""
+    """How blocks and batch tokens follow from memory: both at once (in two ways), blocks for a batch, sectors for a
+    batch."""
 
     PAIRED = "paired"
+    CAPPED = "capped"
     POLYNOMIAL = "polynomial"
     SECTORS = "sectors"
 
@@ -42,25 +44,26 @@ class TransformersVersion(Struct, frozen=True, order=True):
     def rules(self) -> Rules:
         if self.since(18):
             return Rules.SECTORS
-        return Rules.POLYNOMIAL if self.since(13) else Rules.PAIRED
+        if self.since(13):
+            return Rules.POLYNOMIAL
+        return Rules.CAPPED if self.since(6) else Rules.PAIRED
 
 
 NEWEST = TransformersVersion(5, 23)
-_UNREAD = range(6, 13)
 
 
 def parse_version(text: str) -> TransformersVersion:
     """The release of "5.23.0", "v5.0", "5.18".
 
-    Raises FlagError for anything else, for releases before 5.0 and for 5.6 to 5.12, whose rules are not here.
+    Raises FlagError for anything else and for releases before 5.0 or from 6.0 on.
     """
     match = _VERSION.fullmatch(text.strip().lower())
     if match is None:
         raise FlagError(f"transformers version {text!r} is not like {NEWEST}", flag="engine", value=text)
     version = TransformersVersion(int(match.group(1)), int(match.group(2)), int(match.group(3) or 0))
-    if version.major != 5 or version.minor in _UNREAD:
+    if version.major != 5:
         raise FlagError(
-            f"transformers {text}: the rules here are those of 5.0 to 5.5, 5.13 to {NEWEST} and newer 5.x",
+            f"transformers {text}: the rules here are those of 5.0 to {NEWEST} and newer 5.x",
             flag="engine",
             value=text,
         )
