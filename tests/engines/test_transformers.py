@@ -170,6 +170,17 @@ def test_releases_without_rules_are_refused(version: str) -> None:
         planned(version=version)
 
 
+def test_a_host_serves_since_its_memory_is_asked() -> None:
+    with pytest.raises(FlagError, match=r"starts with 5\.1"):
+        planned("cpu:64GiB", version="5.0.0")
+    found = planned("cpu:64GiB", max_length=8192)
+    settings_there = dict(found.inputs.settings)
+    assert settings_there["max_memory_percent"] == 0.6
+    assert settings_there["use_async_batching"] is False
+    assert settings_there["max_blocks_per_request"] == 0
+    assert found.verdict.holds
+
+
 def test_a_newer_release_is_planned_by_the_newest_rules_and_says_so() -> None:
     assert any("5.30" in text for text in planned(version="5.30.0").verdict.conditions)
 

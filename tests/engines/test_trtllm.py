@@ -472,6 +472,12 @@ def test_what_is_refused(flags: dict[str, Any], match: str) -> None:
         planned(**flags)
 
 
+@pytest.mark.parametrize("device", ["MI300X", "cpu:24GiB"])
+def test_devices_of_other_makers_are_refused(device: str) -> None:
+    with pytest.raises(FlagError, match="NVIDIA devices"):
+        planned(device=device)
+
+
 @pytest.mark.parametrize("version", ["0.4.0", "2.0.0", "newest"])
 def test_releases_without_rules_are_refused(version: str) -> None:
     with pytest.raises(FlagError, match="tensorrt-llm"):

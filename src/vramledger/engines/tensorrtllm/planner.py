@@ -14,7 +14,7 @@ from vramledger.engines.tensorrtllm.entries import host_entries, rank_entries
 from vramledger.engines.tensorrtllm.flags import TrtLlmFlags
 from vramledger.engines.tensorrtllm.log_lines import log_lines
 from vramledger.engines.tensorrtllm.ranks import rank_kinds
-from vramledger.engines.tensorrtllm.settings import Settings, resolve
+from vramledger.engines.tensorrtllm.settings import Settings, check_device, resolve
 from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
 from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
 from vramledger.errors import VramledgerError
@@ -66,6 +66,7 @@ def _answer(
     checkpoint: Checkpoint, device: Device, version: TrtLlmVersion, flags: TrtLlmFlags, concurrency: int
 ) -> Plan:
     model = checkpoint.model
+    check_device(device)
     settings = resolve(checkpoint, version, flags)
     kinds = rank_kinds(model, flags)
     terms = [rank_terms(checkpoint, settings, device, kind) for kind in kinds]

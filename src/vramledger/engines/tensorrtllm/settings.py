@@ -12,6 +12,7 @@ from vramledger.engines.tensorrtllm.kv_layers import kv_type
 from vramledger.engines.tensorrtllm.version import TrtLlmVersion
 from vramledger.errors import FlagError
 from vramledger.formats.dtypes import DType, parse_dtype
+from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
 
 BATCH, NUM_TOKENS, FRACTION = 2048, 8192, 0.9
@@ -56,6 +57,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def drafted(self) -> int:
         return self.flags.speculative.max_draft_len if self.flags.speculative else 0
+
+
+def check_device(device: Device) -> None:
+    """Raises FlagError for a device of another maker; one of a given size may be anyone's."""
+    if device.vendor not in ("nvidia", "unknown"):
+        raise FlagError(
+            f"tensorrt-llm runs on NVIDIA devices, not on {device.name}", flag="device", value=device.name
+        )
 
 
 def resolve(checkpoint: Checkpoint, version: TrtLlmVersion, flags: TrtLlmFlags) -> Settings:

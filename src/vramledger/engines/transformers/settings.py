@@ -23,6 +23,8 @@ BLOCKS_PER_REQUEST = 32
 CONFIG_SINCE = 4
 """5.4 brought ContinuousBatchingConfig; before, the generation config's attributes were read."""
 CPU_SHARE_SINCE = 21
+SWITCHES_TO_FLASH_SINCE = 15
+HOST_MEMORY_SINCE = 1
 SHARE_BY_PROCESSORS_SINCE = 7
 _FLOATS = (DType.F32, DType.F16, DType.BF16)
 
@@ -59,6 +61,12 @@ def resolve(
 ) -> Settings:
     """Raises FlagError for an attention or a type that continuous batching does not take."""
     notes: list[str] = []
+    if device.vendor == "cpu" and not version.since(HOST_MEMORY_SINCE):
+        raise FlagError(
+            f"transformers {version} asks no host for its memory: continuous batching on a CPU starts with 5.1",
+            flag="device",
+            value=device.name,
+        )
     attention = _attention(flags, version, device, notes)
     flash = "flash" in attention
     graphs = _graphs(flags, device, flash=flash)
@@ -101,7 +109,7 @@ def _attention(
     the kernels package is installed, which nothing here can tell."""
     name = flags.attn_implementation
     if name is None:
-        if device.vendor != "cpu" and version.rules is Rules.SECTORS:
+        if device.vendor != "cpu" and version.since(SWITCHES_TO_FLASH_SINCE):
             notes.append(
                 "attn_implementation is not given: sdpa is planned; where flash-attn or kernels is installed the "
                 "library takes flash_attention_2 or 3 itself, which leaves more for the cache"
