@@ -29,8 +29,9 @@ EXECUTION = "execution context MiB"
 GIVEN = "blocks from the stated available GiB"
 ALLOCATED = "tokens from the stated KV GiB"
 AVAILABLE = "available GiB from scratch"
-TOKENS = "tokens from scratch"
-FIELDS = (WEIGHTS, EXECUTION, GIVEN, ALLOCATED, AVAILABLE, TOKENS)
+TOKENS = "tokens from scratch, 0.8 and newer"
+TOKENS_OLD = "tokens from scratch, engines up to 0.7 built for prompts of an unstated length"
+FIELDS = (WEIGHTS, EXECUTION, GIVEN, ALLOCATED, AVAILABLE, TOKENS, TOKENS_OLD)
 
 # What a case's own words are here; anything else in its flags is refused by name.
 _FLAGS = {
@@ -111,7 +112,8 @@ def compare(row: Mapping[str, Any], models: ModelSet) -> list[Comparison]:
             item[0].binding.blocks * settings.tokens_per_block if by_blocks else item[0].max_tokens
             for item in (found.low, found.expected, found.high)
         )
-        out.append(scored(ENGINE, case, TOKENS, said["kv_tokens"], (low, middle, high), 0.5))
+        field = TOKENS_OLD if settings.prompts_unstated else TOKENS
+        out.append(scored(ENGINE, case, field, said["kv_tokens"], (low, middle, high), 0.5))
     return out
 
 

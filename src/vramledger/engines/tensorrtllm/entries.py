@@ -141,7 +141,10 @@ def _step(model: Model, settings: Settings, terms: RankTerms) -> list[Entry]:
     )  # fmt: skip
     if not settings.is_pytorch:
         return [
-            _entry(Owner.WORKSPACE, "execution context", AFTER_LOAD, terms.step.bytes, wide, inside=False),
+            _entry(
+                Owner.WORKSPACE, "execution context", AFTER_LOAD, terms.step.bytes,
+                reported("1.73 and 1.97 times the widest layer's tensors in 2 logs", terms.step.formula), inside=False,
+            ),
             _entry(
                 Owner.WORKSPACE, "runtime buffers", AFTER_LOAD, terms.runtime_buffers,
                 reported("43 MiB for a 7B model in the engine's documentation; grows with batch and length"), inside=False,

@@ -55,6 +55,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.dtype.bits // 8
 
     @property
+    def prompts_unstated(self) -> bool:
+        """Whether the engine is so old that its steps are whole prompts, of a length that is not given here."""
+        return not self.version.since(0, 8) and self.flags.max_num_tokens is None
+
+    @property
     def drafted(self) -> int:
         return self.flags.speculative.max_draft_len if self.flags.speculative else 0
 
