@@ -215,6 +215,13 @@ def test_a_shortage_names_bytes_and_changes_that_help() -> None:
     assert any(remedy.startswith("--tp-size") for remedy in found.verdict.remedies)
 
 
+def test_weights_beyond_the_device_are_told_as_such() -> None:
+    found = planned("custom:12GiB")
+    assert found.verdict.holds is False
+    assert "leave nothing of the device free" in found.verdict.summary
+    assert found.verdict.shortfall_bytes > 3 * GIB
+
+
 def test_a_batch_has_a_limit_of_requests() -> None:
     found = planned(max_length=16, max_requests_per_batch=8, concurrency=9)
     assert found.verdict.holds is False

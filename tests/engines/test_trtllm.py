@@ -449,6 +449,13 @@ def test_recurrent_states_are_kept_for_a_batch() -> None:
     assert snapshots <= held - 16 <= snapshots + 1
 
 
+def test_states_of_a_large_batch_may_leave_no_block() -> None:
+    found = planned("recurrent", device="H200-141GB", tp=4, max_batch_size=20_000, remedies=True)
+    assert found.verdict.holds is False
+    assert "the states of 20,000 requests take" in found.verdict.summary
+    assert any(remedy.startswith("--max-batch-size ") for remedy in found.verdict.remedies)
+
+
 @pytest.mark.parametrize(
     ("flags", "match"),
     [

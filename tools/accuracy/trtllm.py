@@ -29,8 +29,8 @@ EXECUTION = "execution context MiB"
 GIVEN = "blocks from the stated available GiB"
 ALLOCATED = "tokens from the stated KV GiB"
 AVAILABLE = "available GiB from scratch"
-TOKENS = "tokens from scratch, 0.8 and newer"
-TOKENS_OLD = "tokens from scratch, engines up to 0.7 built for prompts of an unstated length"
+TOKENS = "tokens from scratch"
+TOKENS_OLD = "tokens from scratch, before 0.8"
 FIELDS = (WEIGHTS, EXECUTION, GIVEN, ALLOCATED, AVAILABLE, TOKENS, TOKENS_OLD)
 
 # What a case's own words are here; anything else in its flags is refused by name.
@@ -113,7 +113,8 @@ def compare(row: Mapping[str, Any], models: ModelSet) -> list[Comparison]:
             for item in (found.low, found.expected, found.high)
         )
         field = TOKENS_OLD if settings.prompts_unstated else TOKENS
-        out.append(scored(ENGINE, case, field, said["kv_tokens"], (low, middle, high), 0.5))
+        note = "built for prompts of a length that is not stated" if settings.prompts_unstated else ""
+        out.append(scored(ENGINE, case, field, said["kv_tokens"], (low, middle, high), 0.5, note))
     return out
 
 

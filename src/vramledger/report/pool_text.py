@@ -39,7 +39,7 @@ def pool_lines(pool: KvPool, *, width: int) -> Iterator[Line]:
             if group.pool_blocks is not None
         ]
     for what, text in facts:
-        yield from wrapped(text, width, first=f"  {what:<17}")
+        yield from wrapped(text, width, first=f"  {what:<16} ")
 
 
 def _groups(pool: KvPool, width: int) -> Iterator[Line]:

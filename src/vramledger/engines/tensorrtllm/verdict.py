@@ -79,10 +79,17 @@ def _room(settings: Settings, terms: Sequence[RankTerms], found: Capacity) -> li
         return []
     if not all(pool.blocks for pool in high.pools):
         least = min(terms, key=lambda item: item.available.high)
-        short = high.pools[0].block_bytes(settings.tokens_per_block)
+        states = settings.max_batch * settings.flags.pp_size * high.state_bytes
+        budget = int(least.available.high * settings.fraction)
+        short = max(high.pools[0].block_bytes(settings.tokens_per_block) + states - budget, 1)
+        beside = (
+            f", of which the states of {settings.max_batch:,} requests take {format_gib(states)}"
+            if states
+            else ""
+        )
         text = (
             f"{format_gib(least.available.high)} at most are left beside weights and activation, and the share "
-            f"{settings.fraction:g} of it holds no KV block in some pool"
+            f"{settings.fraction:g} of it{beside} holds no KV block in some pool"
         )
         return [Finding(certain=True, text=text, shortfall_bytes=short)]
     if not all(pool.blocks for pool in low.pools):

@@ -49,6 +49,10 @@ def _start(settings: Settings, sized: Sized) -> list[Finding]:
     if sized.low.fits:
         return []
     best = sized.high
+    if not sized.free.high:
+        return [
+            Finding(certain=True, text="weights and the driver's context leave nothing of the device free")
+        ]
     stated = settings.flags.num_blocks is not None
     least = best.units if stated else 1
     short = sized.rules.footprint(best.batch_tokens, max(least, 1)) - best.available_bytes
