@@ -434,6 +434,21 @@ def test_a_draft_of_its_own(tmp_path: Path, kind: str, stages_with_draft: set[in
     assert any(kind in text for text in drafted.verdict.conditions)
 
 
+def test_what_an_engine_keeps_in_other_types() -> None:
+    """The TRT back end: routers in float32, up-projections of latents as they are, the keys' a second time, and the
+    embedding whole on every rank; the PyTorch back end cuts the embedding and quantises what is linear."""
+    built, run = (
+        planned("latent", tp=2, backend=backend, quantization="int8_weight_only").ranks[0]
+        for backend in ("tensorrt", "pytorch")
+    )
+    assert _size(built, "router") == 2 * _size(run, "router") == 26 * 64 * 2048 * 4
+    assert _size(built, "embedding") == 2 * _size(run, "embedding") == 102400 * 2048 * 2
+    twice = 27 * 16 // 2 * 512 * 128 * 2
+    assert _size(built, "rearranged up-projections of latents") == twice
+    assert _size(run, "rearranged up-projections of latents") == twice
+    assert _size(built, "attention") > _size(run, "attention")
+
+
 def test_recurrent_states_are_kept_for_a_batch() -> None:
     found = planned("recurrent", device="H200-141GB", tp=4, max_batch_size=16, enable_block_reuse=False)
     pool = found.kv_pool

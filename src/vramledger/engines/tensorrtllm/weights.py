@@ -26,7 +26,8 @@ _KEPT = (Role.LM_HEAD, Role.EMBEDDING, Role.ROUTER)
 
 
 LATENT_B = (Role.Q_B, Role.KV_B)
-"""Up-projections of latents, which the TRT back end keeps as plain parameters in the model's type."""
+"""Up-projections of latents, which the TRT back end keeps as plain parameters in the model's type; its routers are
+float32 (layers/attention.py, layers/moe.py)."""
 
 
 EXPERT_ALIGNMENT, EXPERT_INPUT_ALIGNMENT = 128, 512
@@ -128,6 +129,8 @@ def _is_held(tensor: Tensor, *, settings: Settings) -> bool:
 def _format(item: StoredTensor, *, checkpoint: Checkpoint, settings: Settings) -> WeightFormat:
     stored = retyped(item, checkpoint.model.dtype, settings.dtype)
     tensor = item.tensor
+    if not settings.is_pytorch and tensor.role is Role.ROUTER:
+        return Dense(dtype=DType.F32)
     if not settings.is_pytorch and tensor.role in LATENT_B and tensor.linear:
         return Dense(dtype=settings.dtype)
     if settings.flags.quantization is None or not tensor.linear or tensor.role in _KEPT:
