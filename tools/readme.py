@@ -56,25 +56,23 @@ def accuracy_table() -> str:
 
 
 def measured() -> str:
-    """How much the accuracy table rests on: versions and devices are those that a log names exactly."""
+    """How much the accuracy table rests on; devices are those that a log names exactly."""
     from tools.accuracy.data import read_cases
+    from tools.accuracy.engines import ENGINES
 
-    from vramledger.engines.vllm.version import VllmVersion, parse_version
     from vramledger.errors import VramledgerError
     from vramledger.hardware.catalogue import find_device
 
-    rows = read_cases(DATA, "vllm")
-    versions: list[VllmVersion] = []
+    rows = {item.ENGINE: read_cases(DATA, item.ENGINE) for item in ENGINES}
     devices = set()
-    for row in rows:
-        with contextlib.suppress(VramledgerError):
-            versions.append(parse_version(row.get("engine_version") or ""))
+    for row in (row for found in rows.values() for row in found):
         with contextlib.suppress(VramledgerError):
             devices.add(find_device(row["gpu"]["name"]).name)
-    first, last = min(versions), max(versions)
+    counts = ", ".join(f"{len(found)} of {engine}" for engine, found in rows.items())
+    total = sum(map(len, rows.values()))
     return _paragraph(
-        f"Against what vLLM printed at start-up on real machines: {len(rows)} public logs, versions "
-        f"{first.major}.{first.minor} to {last.major}.{last.minor}, {len(devices)} kinds of device."
+        f"Against what engines printed at start-up on real machines: {total} public logs ({counts}), "
+        f"{len(devices)} kinds of device."
     )
 
 
