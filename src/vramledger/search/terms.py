@@ -102,7 +102,6 @@ _TERMS: dict[str, Terms] = {
             "bf16": "bf16",
             "fp8": "fp8_e4m3",
             "fp8_e5m2": "fp8_e5m2",
-            "int8": "int8",
             "nvfp4": "nvfp4",
         },
     ),

@@ -31,7 +31,7 @@ from vramledger.models.model import Model
 from vramledger.units import MIB
 
 KV_DTYPES = {
-    "fp8_e5m2": 8, "fp8_e4m3": 8, "mxfp8": 8, "int8": 8, "bf16": 16, "bfloat16": 16,
+    "fp8_e5m2": 8, "fp8_e4m3": 8, "mxfp8": 8, "bf16": 16, "bfloat16": 16,
     "nvfp4": 4, "fp4_mx_block16": 4, "fp4_e2m1": 4,
 }  # fmt: skip
 KV_DECLARED_SINCE = (5, 4)
