@@ -92,12 +92,28 @@ def model_types() -> str:
     return _paragraph(f"{len(modules | set(architectures.ALIASES))} model types have a description.")
 
 
+def agreement() -> str:
+    """What llama.cpp's own measure says of the plans."""
+    text = (ROOT / "docs" / "llamacpp-agreement.md").read_text(encoding="utf-8")
+    found = re.search(r"(\d+) cases, (\d+) differ; compute buffers are equal to the\s+byte in (\d+)", text)
+    if found is None:
+        raise SystemExit("docs/llamacpp-agreement.md has no summary")
+    cases, differing, exact = found.groups()
+    return _paragraph(
+        f"llama.cpp measures header-only files of {cases} combinations of model, context, slots, ubatch and cache "
+        f"types itself, in every run of the tests: model, KV and state buffers are to equal the plan's to the byte and "
+        f"compute buffers to 3 %; {differing} differ, and {exact} compute buffers are equal to the byte "
+        "([docs/llamacpp-agreement.md](docs/llamacpp-agreement.md))."
+    )
+
+
 def _paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 _MADE = {
     "accuracy": accuracy_table,
+    "agreement": agreement,
     "measured": measured,
     "parameters": parameters,
     "types": model_types,

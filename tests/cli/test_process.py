@@ -90,6 +90,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     fifo = tmp_path / "config.json"
     code = (
         "import os, signal, sys, vramledger.cli.app as app\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits SIG_IGN\n"
         "def interrupted(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
         "app.cli.main = interrupted\n"
         "sys.exit(app.run(['devices']))"
