@@ -71,13 +71,39 @@ def test_the_same_engine_twice_differs_in_nothing() -> None:
 
 
 def test_a_refusal_is_a_column_with_its_reason() -> None:
-    found = compared(MODELS[0], "L40S", "vllm==99", "vllm", contexts=(8192,))
+    found = compared(MODELS[0], "MI300X", "tensorrt-llm", "vllm", contexts=(8192,))
     refused, answered = found.columns
     assert refused.plan is None
     assert refused.outcome.status is Status.REFUSED
-    assert "99" in refused.outcome.reason
+    assert "NVIDIA" in refused.outcome.reason and "MI300X" in refused.outcome.reason
     assert answered.outcome.status is Status.HOLDS
     assert found.differences == ()
+
+
+@pytest.mark.parametrize(
+    "engine", ["vllm==99", "sglang==x", "llamacpp==b1", "trtllm==9", "transformers==one"]
+)
+def test_a_version_without_rules_is_wrong_input_not_an_answer(engine: str) -> None:
+    with pytest.raises(FlagError, match=engine.partition("==")[2]):
+        compared(MODELS[0], "L40S", engine, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "taken"),
+    [
+        ("vllm", {"tensor_parallel_size": "2"}, 2),
+        ("vllm", {"data_parallel_size": "4"}, 4),
+        ("llamacpp", {"gpus": "3"}, 3),
+    ],
+)
+def test_flags_of_an_engine_do_not_change_how_many_devices_are_asked_about(
+    engine: str, flags: dict[str, object], taken: int
+) -> None:
+    outcome = evaluate(Question(device="H200", engine=engine), Subject((MODELS[0],), {engine: flags}))
+    assert outcome.status is Status.REFUSED
+    assert f"take {taken} devices, not the 1" in outcome.reason
+    same = evaluate(Question(device="H200", engine="vllm", tp=2), Subject((MODELS[0],), {"vllm": {"tp": 2}}))
+    assert same.plan is not None
 
 
 def test_common_questions_become_the_engines_own_flags() -> None:

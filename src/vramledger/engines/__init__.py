@@ -75,6 +75,14 @@ def find_engine(text: str) -> tuple[Engine, str | None]:
     return cast(Engine, importlib.import_module(module)), version or None
 
 
+def check_engine(text: str) -> None:
+    """Raises FlagError for a name that has no folder here and for a version that its rules do not cover."""
+    _, version = find_engine(text)
+    if version is not None:
+        package = _MODULES[engine_name(text)].rpartition(".")[0]
+        importlib.import_module(f"{package}.version").parse_version(version)
+
+
 def find_lifecycle(engine: str) -> Lifecycle | None:
     """What is known about how an engine starts and sleeps; None where nothing is."""
     module = _LIFECYCLES.get(engine)

@@ -77,8 +77,19 @@ def closest(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Known names that `name` may have meant, nearest first."""
     from difflib import get_close_matches
 
-    plain = name.strip().lower().lstrip("-").replace("-", "_")
-    return tuple(get_close_matches(plain, list(known), n=3, cutoff=0.6))
+    return tuple(get_close_matches(plain_name(name).lower(), list(known), n=3, cutoff=0.6))
+
+
+def plain_name(text: str) -> str:
+    """ "--max-num-seqs" as Python spells it."""
+    return text.strip().lstrip("-").replace("-", "_")
+
+
+def known_names(options: Iterable[Option]) -> dict[str, Option]:
+    """Options by their names and by those of their aliases, all as Python spells them."""
+    table = tuple(options)
+    found = {plain_name(alias): option for option in table for alias in option.aliases}
+    return found | {option.name: option for option in table}
 
 
 def unknown_flag(name: str, known: Iterable[str], engine: str) -> FlagError:

@@ -99,6 +99,10 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
         return Outcome(question=question, status=Status.REFUSED, reason=str(problem))
     except VramledgerError as problem:
         return Outcome(question=question, status=Status.REFUSED, reason=problem.message, flags=flags)
+    taken = sum(len(rank.ranks) for rank in answer.ranks)
+    if own and taken != question.devices:
+        reason = f"its own flags make it take {taken} devices, not the {question.devices} of tp x pp"
+        return Outcome(question=question, status=Status.REFUSED, reason=reason, flags=flags)
     return Outcome(
         question=question, status=_status(answer), reason=answer.verdict.summary, plan=answer, flags=flags
     )

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from vramledger.engines import engine_name, engine_names, find_engine
-from vramledger.engines.option import closest, unknown_flag
+from vramledger.engines import check_engine, engine_name, engine_names, find_engine
+from vramledger.engines.option import closest, known_names, plain_name, read_value, unknown_flag
 from vramledger.errors import FlagError
 from vramledger.search.weights import choice_of
 
@@ -147,8 +147,8 @@ def asked_engines() -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def terms_of(engine: str) -> Terms:
-    """How an engine spells the common questions. Raises FlagError for an engine without rules here."""
-    find_engine(engine)
+    """How an engine spells the common questions. Raises FlagError for an engine or a version without rules here."""
+    check_engine(engine)
     found = _TERMS.get(engine_name(engine))
     if found is None:
         known = ", ".join(asked_engines())
@@ -202,15 +202,15 @@ def read_engine_flags(texts: Iterable[str], engines: Iterable[str]) -> dict[str,
     """ "sglang:mem_fraction_static=0.85" and the like, by the engine as it was asked for.
 
     What stands before the colon is an engine's name, for all versions of it that are asked, or one with its version.
-    A flag without a value is a switch that is set. Raises FlagError for an engine that is not asked and for a flag
-    that it does not have.
+    A flag without a value is a switch that is set. Raises FlagError for an engine that is not asked, for a flag
+    that it does not have and for a value that the flag does not take.
     """
     asked = tuple(engines)
     found: dict[str, dict[str, str]] = {}
     for text in texts:
         engine, colon, assignment = text.partition(":")
         flag, equals, value = assignment.partition("=")
-        name = flag.strip().lstrip("-").replace("-", "_")
+        name = plain_name(flag)
         meant = [
             item
             for item in asked
@@ -229,13 +229,11 @@ def read_engine_flags(texts: Iterable[str], engines: Iterable[str]) -> dict[str,
                 value=text,
                 closest=closest(engine, asked),
             )
-        options = find_engine(meant[0])[0].OPTIONS
-        known = {option.name: option.name for option in options}
-        known |= {
-            alias.lstrip("-").replace("-", "_"): option.name for option in options for alias in option.aliases
-        }
+        known = known_names(find_engine(meant[0])[0].OPTIONS)
         if name not in known:
             raise unknown_flag(name, known, engine_name(meant[0]))
+        given = value if equals else "true"
+        read_value(known[name], given)
         for item in meant:
-            found.setdefault(item, {})[known[name]] = value if equals else "true"
+            found.setdefault(item, {})[known[name].name] = given
     return found
