@@ -116,7 +116,9 @@ def find_device(text: str) -> Device:
     if wanted.lower().startswith(_CPU_PREFIX):
         size = wanted[len(_CPU_PREFIX) :].strip()
         host = assumed("memory of the host's node as given", size)
-        return replace(_custom(size), name=wanted.lower(), vendor="cpu", architecture="cpu", evidence=host)
+        return replace(
+            _custom(size), name=f"{_CPU_PREFIX}{size}", vendor="cpu", architecture="cpu", evidence=host
+        )
     names = _names_by_key().get(_key(wanted), ())
     if not names and _BARE_SIZE.fullmatch(wanted):
         return _custom(wanted)

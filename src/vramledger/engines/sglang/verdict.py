@@ -101,8 +101,8 @@ def _requests(
         short = max(need - pool.bytes.high, 1)
         text = (
             f"{many} of {settings.context_len:,} tokens{each} may come to need "
-            f"{request_tokens(settings.context_len, settings) * share:,} tokens; {why} are there, "
-            f"{format_gib(short)} less"
+            f"{request_tokens(settings.context_len, settings) * share:,} tokens; at most {why} are there, "
+            f"{format_gib(short)} less at least"
         )
         return [Finding(certain=True, text=text, shortfall_bytes=short)]
     lowest, why = guaranteed(sized.low, item, settings)
