@@ -50,3 +50,27 @@ def test_the_page_shows_every_step(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_input_is_named(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASK, *more]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_flags_are_of_both_where_the_engine_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*ASK, "--tp", "2", "--new", "tp=4", "--new-engine", "vllm==0.27.1", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert [document[side]["inputs"]["tp"] for side in ("old", "new")] == [2, 4]
+    assert [document[side]["inputs"]["settings"]["max_model_len"] for side in ("old", "new")] == [32768] * 2
+
+
+def test_another_engine_takes_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*ASK, "--gpu-memory-utilization", "0.4"]
+    assert main([*asked, "--new-engine", "llama.cpp", "--new", "-c=16K", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["old"]["kv_pool"]["context_len"] == 32768
+    assert document["new"]["kv_pool"]["context_len"] == 16384
+    assert main([*asked, "--new-engine", "sglang", "--new", "max_model_len=16K"]) == 2
+    assert "sglang has no flag 'max_model_len'" in capsys.readouterr().err
+
+
+def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    never = ["rollout", MODEL, "--device", "custom:2GiB"]
+    assert main(never) == 10
+    assert main([*never, "--exit-zero"]) == 0
+    assert capsys.readouterr().err == ""

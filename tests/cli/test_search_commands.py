@@ -179,11 +179,18 @@ def test_sweep_writes_the_same_table_everywhere(
         (["compare", "{}", "--device", "L4", "--kv", "int3"], 2, "int3"),
         (["compare", "{}", "--device", "L4", "--flags", "vllm:nope=1"], 2, "nope"),
         (["compare", "{}", "--device", "L4", "--context", "many"], 2, "many"),
+        (["compare", "{}", "--device", "L4", "--context", "8K,16K"], 2, "takes one number"),
+        (["compare", "{}", "--device", "L4", "--engine", ""], 2, "--engine '' names nothing"),
+        (["compare", "{}", "--device", "L4", "--engine", "vllm==99"], 2, "vllm version '99'"),
+        (["compare", "{}", "--device", "L4", "--flags", "vllm:max_num_seqs=few"], 2, "--max-num-seqs 'few'"),
+        (["compare", "{}", "--device", "L4", "--concurrency", "9" * 20], 2, "is not from 1 to"),
         (["compare", "{}"], 2, "--device"),
         (["fit", "{}", "--devices", "L4", "--order", "price"], 2, "L4"),
         (["fit", "{}", "--devices", "L4", "--price", "L4"], 2, "DEVICE=PRICE"),
         (["fit", "{}", "--devices", "L4", "--prices", "/nonexistent/file"], 4, "/nonexistent/file"),
         (["fit", "{}", "--devices", "L4", "--weights", "int3"], 2, "int3"),
+        (["fit", "{}", "--devices", "L4", "--weights", "what"], 2, "known: stored, bf16"),
+        (["fit", "{}", "--devices", " , "], 2, "names nothing"),
         (["fit", "{}", "--devices", "L4", "--ep", "maybe"], 2, "maybe"),
         (["fit", "{}", "--devices", "L4", "--tp", "0"], 2, "tp"),
         (["sweep", "{}"], 2, "--device"),
@@ -201,3 +208,29 @@ def test_what_is_wrong_is_said_in_one_line(
     assert shown.out == ""
     assert says in shown.err
     assert "Traceback" not in shown.err
+
+
+def test_all_among_names_is_the_rest(dense: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", dense, "-d", "H200", "--context", "4K"]
+    for axis, named in (("--kv", "fp8"), ("--weights", "fp8"), ("--engine", "sglang")):
+        code, found = document(capsys, "sweep", *asked, axis, f"{named},ALL")
+        assert code == 0
+        _, every = document(capsys, "sweep", *asked, axis, "all")
+        column = axis[2:]
+        names = [row[column] for row in found["rows"]]
+        assert names[0] == named
+        assert sorted(names) == sorted(row[column] for row in every["rows"])
+
+
+def test_a_file_of_prices(dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text("\ufeff# an hour\n\nL40S,1.5\nH100-80GB = 2.5\n")
+    asked = ["fit", dense, "--devices", "L40S,H100-80GB", "--tp", "1", "--pp", "1", "--prices", str(prices)]
+    code, found = document(capsys, "fit", *asked, "--context", "4K", "--order", "price", "--price", "L40S=3")
+    assert code == 0
+    assert [row["price"] for row in found["holding"]] == [2.5, 3.0]
+    for data, says in ((b"L40S,1\n\nL40S,one\n", "line 3"), (b"H900=1", "line 1"), (b"\xff\xfe", "UTF-8")):
+        prices.write_bytes(data)
+        assert main([*asked, "--order", "price"]) == 2
+        shown = capsys.readouterr().err
+        assert str(prices) in shown and says in shown

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from vramledger.cli.options import GroupedCommand, headers_option, json_option
+from vramledger.cli.options import GroupedCommand, exit_zero_option, headers_option, json_option
 from vramledger.cli.search_options import (
     engines_option,
     exit_code,
-    exit_zero_option,
     flags_option,
     option,
 )
@@ -49,15 +48,13 @@ def run_compare(
     """Ask each engine the same, print the answers beside each other."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.cli.search_options import counts, engine_list
+    from vramledger.cli.search_options import engine_list, one_count
     from vramledger.hardware.catalogue import find_device
     from vramledger.search.ask import compare
     from vramledger.search.terms import read_engine_flags
 
     asked = engine_list(engine, ("all",))
-    lengths = counts("context", context) if context is not None else (None,)
-    if len(lengths) > 1:
-        raise click.UsageError("--context takes one length; vramledger sweep takes several.")
+    length = one_count("context", context) if context is not None else None
     find_device(device)
     own = read_engine_flags(flags, asked)
     found = compare(
@@ -67,7 +64,7 @@ def run_compare(
         tp=tp,
         pp=pp,
         ep=ep,
-        context_tokens=lengths[0],
+        context_tokens=length,
         concurrency=concurrency,
         kv=kv,
         flags=own,

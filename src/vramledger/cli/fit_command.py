@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from vramledger.cli.options import OUTPUT, GroupedCommand, headers_option, json_option
+from vramledger.cli.options import OUTPUT, GroupedCommand, exit_zero_option, headers_option, json_option
 from vramledger.cli.search_options import (
     LIMITS,
     axis_options,
     engines_option,
     exit_code,
-    exit_zero_option,
     flags_option,
     option,
     run_options,
@@ -71,6 +70,7 @@ def run_fit(
         device_names,
         engine_list,
         kv_list,
+        one_count,
         runner,
         switches,
         weight_list,
@@ -81,11 +81,9 @@ def run_fit(
     from vramledger.search.terms import read_engine_flags
 
     asked = engine_list(engine, ("vllm",))
-    lengths = counts("context", context) if context is not None else (None,)
-    if len(lengths) > 1:
-        raise click.UsageError("--context takes one length; vramledger sweep takes several.")
+    length = one_count("context", context) if context is not None else None
     names = device_names(devices or ("all",))
-    costs = read_prices([*_price_file(prices), *price])
+    costs = _price_file(prices) | read_prices(price)
     own = read_engine_flags(flags, asked)
     found = fit(
         load(model, headers=headers),
@@ -96,7 +94,7 @@ def run_fit(
         ep=switches("ep", ep),
         weights=weight_list(weights),
         kv=kv_list(kv),
-        context_tokens=lengths[0],
+        context_tokens=length,
         concurrency=concurrency,
         limits=Limits(max_devices=max_devices, max_nodes=max_nodes, devices_per_node=devices_per_node),
         order=order,
@@ -119,16 +117,18 @@ def run_fit(
 LARGEST_PRICE_FILE = 1_000_000
 
 
-def _price_file(path: str | None) -> list[str]:
-    """Lines "DEVICE=PRICE" or "DEVICE,PRICE" of a file; empty ones and those after # do not count.
+def _price_file(path: str | None) -> dict[str, float]:
+    """Prices of a file with lines "DEVICE=PRICE" or "DEVICE,PRICE"; empty ones and those after # do not count.
 
-    Raises SourceError for a file that cannot be read, FlagError for one that is too large.
+    Raises SourceError for a file that cannot be read, FlagError for one that is too large or not text, and for a line that
+    is no price, with its number.
     """
     if path is None:
-        return []
+        return {}
     from pathlib import Path
 
-    from vramledger.errors import FlagError, SourceError
+    from vramledger.errors import DeviceError, FlagError, SourceError
+    from vramledger.search.cost import read_prices
 
     try:
         with Path(path).expanduser().open("rb") as file:
@@ -137,9 +137,21 @@ def _price_file(path: str | None) -> list[str]:
         raise SourceError(f"{path}: {problem.strerror or problem}", file=path) from None
     if len(data) > LARGEST_PRICE_FILE:
         raise FlagError(f"--prices {path}: more than {LARGEST_PRICE_FILE:,} bytes", flag="prices", value=path)
-    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
-    kept = [line for line in lines if line and not line.startswith("#")]
-    return [line if "=" in line else "=".join(line.rsplit(",", 1)) for line in kept]
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise FlagError(f"--prices {path} is not text in UTF-8", flag="prices", value=path) from None
+    prices: dict[str, float] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            prices |= read_prices([line if "=" in line else "=".join(line.rsplit(",", 1))])
+        except (FlagError, DeviceError) as problem:
+            raise FlagError(
+                f"--prices {path}, line {number}: {problem.message}", flag="prices", value=line
+            ) from None
+    return prices
 
 
 command = GroupedCommand(

@@ -8,10 +8,10 @@ import click
 
 from vramledger.cli.options import (
     GENERAL,
-    OUTPUT,
     EngineCommand,
     GroupedOption,
     engine_option,
+    exit_zero_option,
     headers_option,
     json_option,
 )
@@ -204,8 +204,6 @@ command = EngineCommand(
         ),
         headers_option(),
         json_option(),
-        GroupedOption(
-            ["exit_zero", "--exit-zero"], is_flag=True, help="Exit with 0 whatever the answer.", group=OUTPUT
-        ),
+        exit_zero_option(),
     ],
 )

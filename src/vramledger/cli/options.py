@@ -135,6 +135,11 @@ def _none_for_nothing(_ctx: click.Context, _param: click.Parameter, value: Any) 
     return value or None
 
 
+def exit_zero_option(text: str = "Exit with 0 whether anything holds or not.") -> GroupedOption:
+    """`--exit-zero`."""
+    return GroupedOption(["exit_zero", "--exit-zero"], is_flag=True, help=text, group=OUTPUT)
+
+
 def json_option() -> GroupedOption:
     """`--json`."""
     return GroupedOption(

@@ -10,6 +10,7 @@ from vramledger.cli.options import (
     EngineCommand,
     GroupedOption,
     engine_option,
+    exit_zero_option,
     headers_option,
     json_option,
 )
@@ -98,8 +99,6 @@ command = EngineCommand(
             ["explain", "--explain"], is_flag=True, help="Formula and source under each entry.", group=OUTPUT
         ),
         json_option(),
-        GroupedOption(
-            ["exit_zero", "--exit-zero"], is_flag=True, help="Exit with 0 whatever the verdict.", group=OUTPUT
-        ),
+        exit_zero_option("Exit with 0 whatever the verdict."),
     ],
 )

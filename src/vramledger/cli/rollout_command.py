@@ -9,6 +9,7 @@ from vramledger.cli.options import (
     EngineCommand,
     GroupedOption,
     engine_option,
+    exit_zero_option,
     headers_option,
     json_option,
 )
@@ -17,7 +18,7 @@ from vramledger.cli.plan_command import FAILS, HOLDS
 _HELP = """What lies on devices and host while OLD is replaced by NEW, step by step, for every way to do it.
 
 OLD and NEW are models as `vramledger plan` takes them; without NEW the same one is started anew. Engine flags are those
-of both, --new-engine and --new change those of the new instance."""
+of both instances, or of the old one alone where --new-engine names another engine; --new sets those of the new one."""
 
 _EPILOG = """\b
 Examples:
@@ -25,9 +26,11 @@ Examples:
   vramledger rollout ./model-v1 ./model-v2 --device H200-141GB --tp 2 --replicas 4 --host-memory 512GiB
   vramledger rollout ./model --device H100-80GB --gpu-memory-utilization 0.45 --engine vllm==0.32.0 --new-engine vllm==0.33.0
   vramledger rollout ./model --device H100-80GB --new gpu_memory_utilization=0.4 --json
+  vramledger rollout ./model --device H100-80GB --max-model-len 32K --new-engine sglang --new context_length=32K
 
 \b
-Exit codes: 0 some way holds, 10 none surely does; 2 wrong input, 3 unknown architecture or format, 4 unreadable source.
+Exit codes: 0 some way holds, 10 none surely does (0 with --exit-zero); 2 wrong input, 3 unknown architecture or format,
+4 unreadable source, 74 output not written.
 """
 
 
@@ -43,23 +46,25 @@ def run_rollout(
     host_memory: str | None,
     headers: bool,
     as_json: bool,
+    exit_zero: bool,
     **flags: object,
 ) -> int:
     """Plan both instances, lay every way out, and tell whether one holds."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.engines import find_lifecycle
+    from vramledger.engines import engine_name, find_lifecycle
     from vramledger.hardware.catalogue import find_device
     from vramledger.lifecycle.rollout import rollouts
     from vramledger.planning import plan
 
     host_total_bytes = None if host_memory is None else _size(host_memory)
-    changed = _changes(changes)
+    changed = _changes(changes, new_engine or engine)
+    kept = flags if engine_name(new_engine or engine) == engine_name(engine) else {}
     target = find_device(device)
     checkpoint = load(old, headers=headers)
     successor = checkpoint if new is None else load(new, headers=headers)
     before = plan(checkpoint, target, engine=engine, **flags)  # type: ignore[arg-type]
-    after = plan(successor, target, engine=new_engine or engine, **{**flags, **changed})  # type: ignore[arg-type]
+    after = plan(successor, target, engine=new_engine or engine, **{**kept, **changed})  # type: ignore[arg-type]
     sleeper, starter = find_lifecycle(before.inputs.engine), find_lifecycle(after.inputs.engine)
     found = rollouts(
         before,
@@ -77,7 +82,7 @@ def run_rollout(
         from vramledger.report.rollout_text import rollout_lines
 
         write_page(rollout_lines(before, after, found, replicas=replicas, width=page_width()))
-    return HOLDS if any(item.holds for item in found) else FAILS
+    return HOLDS if exit_zero or any(item.holds for item in found) else FAILS
 
 
 def _size(text: str) -> int:
@@ -90,10 +95,14 @@ def _size(text: str) -> int:
         raise FlagError(f"--host-memory: {problem}", flag="host_memory", value=text) from None
 
 
-def _changes(texts: tuple[str, ...]) -> dict[str, object]:
-    """NAME=VALUE pairs by Python name. Raises FlagError for a text without an equals sign."""
+def _changes(texts: tuple[str, ...], engine: str) -> dict[str, object]:
+    """NAME=VALUE pairs by the name of the flag that NAME or an alias means. Raises FlagError for a text without an
+    equals sign and for an engine or a flag that is unknown."""
+    from vramledger.engines import engine_name, find_engine
+    from vramledger.engines.option import known_names, plain_name, unknown_flag
     from vramledger.errors import FlagError
 
+    known = known_names(find_engine(engine)[0].OPTIONS)
     found: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -101,7 +110,10 @@ def _changes(texts: tuple[str, ...]) -> dict[str, object]:
             raise FlagError(
                 f"--new {text!r} is not NAME=VALUE, such as max_model_len=32K", flag="new", value=text
             )
-        found[name.strip().lstrip("-").replace("-", "_")] = value
+        option = known.get(plain_name(name))
+        if option is None:
+            raise unknown_flag(plain_name(name), known, engine_name(engine))
+        found[option.name] = value
     return found
 
 
@@ -124,7 +136,7 @@ command = EngineCommand(
         GroupedOption(
             ["new_engine", "--new-engine"],
             metavar="NAME[==VERSION]",
-            help="Engine of the new instance, where it is another.",
+            help="Engine of the new instance, where it is another; with its own flags by --new.",
             group=GENERAL,
         ),
         GroupedOption(
@@ -150,5 +162,6 @@ command = EngineCommand(
         ),
         headers_option(),
         json_option(),
+        exit_zero_option(),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vramledger.cli.options import GENERAL, OUTPUT, GroupedOption
+from vramledger.cli.options import GENERAL, GroupedOption
 from vramledger.engines.option import parse_count
 from vramledger.errors import FlagError
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from vramledger.search.sweep import Numbers, Runner, Work
 
 
+ALL = "all"
+
+
 def words(texts: Iterable[str]) -> tuple[str, ...]:
     """Values of an option that may be repeated and takes lists, each once, in order."""
     found = (part.strip() for text in texts for part in text.split(","))
@@ -30,7 +33,15 @@ def words(texts: Iterable[str]) -> tuple[str, ...]:
 
 def counts(flag: str, text: str) -> tuple[int, ...]:
     """ "1,2,4" or "8K,32K". Raises FlagError for what is no list of whole numbers of at least 1."""
-    return _each(flag, text, _count, "a list of whole numbers such as 1,2,4 or 8K,32K")
+    return _each(flag, text, _count, "a list of whole numbers from 1 to 2^40 such as 1,2,4 or 8K,32K")
+
+
+def one_count(flag: str, text: str) -> int:
+    """ "32768" or "32K". Raises FlagError for what is no whole number of at least 1."""
+    found = _each(flag, text, _count, "a whole number from 1 to 2^40 such as 32768 or 32K")
+    if len(found) > 1:
+        raise click.UsageError(f"--{flag} takes one number; vramledger sweep takes several.")
+    return found[0]
 
 
 def switches(flag: str, text: str) -> tuple[bool, ...]:
@@ -40,7 +51,7 @@ def switches(flag: str, text: str) -> tuple[bool, ...]:
 
 def _count(text: str) -> int:
     value = parse_count(text)
-    if not 1 <= value < 2**40:
+    if not 1 <= value <= 2**40:
         raise ValueError
     return value
 
@@ -60,8 +71,8 @@ def device_names(texts: Sequence[str]) -> tuple[str, ...]:
     from vramledger.hardware.catalogue import devices, find_device
 
     out: list[str] = []
-    for text in words(texts):
-        out.extend([item.name for item in devices()] if text.lower() == "all" else [find_device(text).name])
+    for text in _named("device", texts):
+        out.extend([item.name for item in devices()] if text.lower() == ALL else [find_device(text).name])
     return tuple(dict.fromkeys(out))
 
 
@@ -69,22 +80,35 @@ def engine_list(texts: Sequence[str], otherwise: tuple[str, ...]) -> tuple[str, 
     """Engines as they are asked for; "all" are all that can be, none is `otherwise`."""
     from vramledger.search.terms import asked_engines
 
-    found = words(texts) or otherwise
-    return asked_engines() if found == ("all",) else found
+    return _spread(_named("engine", texts) or otherwise, asked_engines)
 
 
 def weight_list(text: str) -> tuple[str, ...]:
     """Weight formats; "all" are all there are."""
     from vramledger.search.weights import weight_names
 
-    return weight_names() if text.strip().lower() == "all" else words([text])
+    return _spread(_named("weights", [text]), weight_names)
 
 
 def kv_list(text: str) -> tuple[str, ...]:
     """KV formats; "all" are all there are."""
     from vramledger.search.terms import KV_LOSS
 
-    return tuple(KV_LOSS) if text.strip().lower() == "all" else words([text])
+    return _spread(_named("kv", [text]), lambda: tuple(KV_LOSS))
+
+
+def _named(flag: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """The words of an option. Raises FlagError where it is given without one, as by an empty shell variable."""
+    found = words(texts)
+    if texts and not found:
+        raise FlagError(f"--{flag} {','.join(texts)!r} names nothing", flag=flag, value=",".join(texts))
+    return found
+
+
+def _spread(names: tuple[str, ...], everything: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    """ "all" among names stands for those that are not named yet."""
+    spread = [part for name in names for part in (everything() if name.lower() == ALL else (name,))]
+    return tuple(dict.fromkeys(spread))
 
 
 def exit_code(statuses: Iterable[str], *, exit_zero: bool) -> int:
@@ -113,13 +137,6 @@ def flags_option() -> GroupedOption:
         "A flag of one engine, as in vllm:gpu_memory_utilization=0.95; may be repeated.",
         multiple=True,
         metavar="ENGINE:FLAG=VALUE",
-    )
-
-
-def exit_zero_option() -> GroupedOption:
-    """`--exit-zero`."""
-    return option(
-        "exit_zero", "--exit-zero", "Exit with 0 whether anything holds or not.", group=OUTPUT, is_flag=True
     )
 
 

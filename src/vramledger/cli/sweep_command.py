@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from vramledger.cli.options import OUTPUT, GroupedCommand, headers_option, json_option
+from vramledger.cli.options import OUTPUT, GroupedCommand, exit_zero_option, headers_option, json_option
 from vramledger.cli.search_options import (
     AXES,
     axis_options,
     engines_option,
     exit_code,
-    exit_zero_option,
     flags_option,
     option,
     run_options,

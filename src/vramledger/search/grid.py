@@ -12,6 +12,7 @@ from vramledger.search.terms import KV_LOSS, Question, terms_of
 from vramledger.search.weights import STORED, choice_of
 
 LARGEST_GRID = 50_000_000
+LARGEST_COUNT = 2**40
 
 
 class Grid(Struct, frozen=True, kw_only=True):
@@ -38,8 +39,10 @@ class Grid(Struct, frozen=True, kw_only=True):
                 raise FlagError(f"nothing to try: {name} has no value", flag=name)
         for name in ("tp", "pp", "concurrency", "contexts"):
             for value in getattr(self, name):
-                if value is not None and not 1 <= value <= 2**40:
-                    raise FlagError(f"{name} {value} must be at least 1", flag=name, value=value)
+                if value is not None and not 1 <= value <= LARGEST_COUNT:
+                    raise FlagError(
+                        f"{name} {value} is not from 1 to {LARGEST_COUNT}", flag=name, value=value
+                    )
         for name in self.weights:
             choice_of(name)
         for engine in self.engines:

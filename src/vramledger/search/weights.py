@@ -193,12 +193,10 @@ def choice_of(name: str) -> WeightChoice:
     if found is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, FORMATS, n=3) or tuple(FORMATS)
+        near = tuple(get_close_matches(name, FORMATS, n=3))
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(FORMATS)}"
         raise FlagError(
-            f"--weights {name!r} is not a format here; did you mean {', '.join(near)}?",
-            flag="weights",
-            value=name,
-            closest=tuple(near),
+            f"--weights {name!r} is not a format here; {hint}", flag="weights", value=name, closest=near
         )
     return found
 
