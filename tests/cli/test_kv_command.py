@@ -66,6 +66,10 @@ def test_narrow_pages_drop_columns(
     code, page = run(capsys, dense)
     assert code == 0
     assert max(map(len, page.splitlines())) <= int(columns)
+    _, page = run(capsys, dense, "--context", "1K,2K,3K,4K,5K,6K,7K,8K,9K,10K,11K,12K,1M")
+    assert max(map(len, page.splitlines())) <= int(columns)
+    assert "too narrow a page for 1K, 2K" in " ".join(page.split())
+    assert "at 1M:" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_a_file_of_prices(dense: str, tmp_path: Path, capsys: pytest.CaptureFixt
     asked = ["fit", dense, "--devices", "L40S,H100-80GB", "--tp", "1", "--pp", "1", "--prices", str(prices)]
     code, found = document(capsys, "fit", *asked, "--context", "4K", "--order", "price", "--price", "L40S=3")
     assert code == 0
-    assert [row["price"] for row in found["holding"]] == [2.5, 3.0]
+    assert [item["plan"]["price"] for item in found["holding"]] == [2.5, 3.0]
     for data, says in ((b"L40S,1\n\nL40S,one\n", "line 3"), (b"H900=1", "line 1"), (b"\xff\xfe", "UTF-8")):
         prices.write_bytes(data)
         assert main([*asked, "--order", "price"]) == 2

@@ -21,5 +21,7 @@ command = GroupedCommand(
     "schema",
     callback=run_schema,
     help=f"The JSON Schema of what --json writes: {', '.join(schema_names())}; plan without a name.",
-    params=[click.Argument(["document"], type=click.Choice(schema_names()), default="plan")],
+    params=[
+        click.Argument(["document"], type=click.Choice(schema_names()), default="plan", metavar="[NAME]")
+    ],
 )

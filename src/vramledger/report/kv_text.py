@@ -58,7 +58,10 @@ def _table(shown: list[FormatCost], comparison: Comparison, width: int) -> Itera
             break
         del table[name]
     lengths = ", ".join(name for name in contexts if name in table)
-    told = f"at {contexts[-1]}: eff bits that come of an element, GiB, ratio to 16 bits, GiB of workspace"
+    told = f"at {contexts[-1]}: eff bits an element takes in all, GiB, ratio to 16 bits, GiB of workspace"
+    left_out = [name for name in contexts if name not in table]
+    if left_out:
+        told += f"; too narrow a page for {', '.join(left_out)}"
     yield from wrapped(f"bytes a token at {lengths}; {told}", width, style="dim")
     rows = [tuple(table), *zip(*table.values(), strict=True)]
     yield from columns(rows, right=range(1, len(table)), styles=("head",), width=width)
@@ -127,5 +130,8 @@ def _notes(comparison: Comparison, width: int) -> Iterator[Line]:
 
 
 def length_text(tokens: int) -> str:
-    """ "8K" for 8192, the number itself where it is no multiple of 1024."""
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 and tokens else f"{tokens:,}"
+    """ "8K" for 8192, "1M" for 1048576, the number itself where it is no multiple of 1024."""
+    for size, unit in ((2**20, "M"), (2**10, "K")):
+        if tokens and tokens % size == 0:
+            return f"{tokens // size:,}{unit}"
+    return f"{tokens:,}"
