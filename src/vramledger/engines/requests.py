@@ -89,3 +89,11 @@ REQUEST_NAMES = frozenset(option.name for option in REQUEST_OPTIONS)
 def requests_of(values: Mapping[str, Any]) -> Requests:
     """Requests from values read by their options; the one of `NO_REQUESTS` for none."""
     return Requests(**values) if values else NO_REQUESTS
+
+
+def shown_requests(asked: Requests) -> dict[str, object]:
+    """What was asked beyond nothing, by name, as a plan's settings show it."""
+    names = Requests.__struct_fields__
+    return {
+        name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(NO_REQUESTS, name)
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.adapters.adapter import Adapter
 
@@ -22,7 +23,8 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPA
 class SglangFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `draft_layers` is how many layers a draft of its own checkpoint has, each as wide in
     KV as one of the target's; `pp_layer_partition` is SGLANG_PP_LAYER_PARTITION,
-    `deepep_num_max_dispatch_tokens_per_rank` SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK, `expandable_segments` what PYTORCH_CUDA_ALLOC_CONF (PYTORCH_NPU_ALLOC_CONF) sets.
+    `deepep_num_max_dispatch_tokens_per_rank` SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK, `expandable_segments` what PYTORCH_CUDA_ALLOC_CONF (PYTORCH_NPU_ALLOC_CONF) sets,
+    `logprob_chunk_size` SGLANG_LOGPROB_CHUNK_SIZE (-1: no chunks); `requests` are no flags but what is asked of the engine.
 
     Raises FlagError for values outside what a flag takes.
     """
@@ -81,6 +83,8 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
     language_only: bool = False
     enable_post_capture_kv_sizing: bool = False
     expandable_segments: bool | None = None
+    logprob_chunk_size: int | None = None
+    requests: Requests = NO_REQUESTS
 
     def __post_init__(self) -> None:
         for name in _GROUPS:
@@ -105,6 +109,9 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
             self.chunked_prefill_size == 0 or self.chunked_prefill_size < -1
         ):
             raise _bad("chunked_prefill_size", self.chunked_prefill_size, "must be at least 1, or -1 for off")
+        chunk = self.logprob_chunk_size
+        if chunk is not None and (chunk == 0 or chunk < -1):
+            raise _bad("logprob_chunk_size", chunk, "must be at least 1, or -1 for off")
         self._check_groups()
         if self.enable_lora and self.max_lora_rank is None:
             raise FlagError(

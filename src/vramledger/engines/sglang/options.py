@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.requests import REQUEST_NAMES, REQUEST_OPTIONS, requests_of
 from vramledger.engines.sglang.flags import ALGORITHMS, LORA_MODULES, NORMALISED, SglangFlags
 from vramledger.errors import FlagError
 
@@ -79,6 +80,10 @@ OPTIONS: tuple[Option, ...] = (
     _option("chunked_prefill_size", OptionKind.SIGNED, _BATCH, "Tokens of a prompt in one step; -1 for off."),
     _option("max_prefill_tokens", COUNT, _BATCH, "Prompt tokens of all requests in one step."),
     _option(
+        "logprob_chunk_size", OptionKind.SIGNED, _BATCH,
+        "Prompt tokens whose log-probabilities are computed at once, as SGLANG_LOGPROB_CHUNK_SIZE; -1 for all.",
+    ),
+    _option(
         "dtype", TEXT, _TYPES, "Type the model runs in.",
         choices=("auto", "half", "float16", "bfloat16", "float", "float32"),
     ),
@@ -123,6 +128,7 @@ OPTIONS: tuple[Option, ...] = (
         choices=("null", "prefill", "decode"),
     ),
     _option("language_only", SWITCH, _HOST, "Load no encoder of other modalities.", "--language-model-only"),
+    *(option for option in REQUEST_OPTIONS if option.name != "prompt_embeds"),
 )  # fmt: skip
 
 _SHORT = {"tp": "tp_size", "pp": "pp_size", "dp": "dp_size", "ep": "ep_size", "dcp": "dcp_size"}
@@ -160,6 +166,7 @@ def read_flags(values: Mapping[str, object]) -> SglangFlags:
     """
     flags: dict[str, Any] = {}
     adapters: tuple[Adapter, ...] = ()
+    requests: dict[str, Any] = {}
     for given, value in values.items():
         if value is None:
             continue
@@ -171,8 +178,13 @@ def read_flags(values: Mapping[str, object]) -> SglangFlags:
         if option is None:
             raise unknown_flag(given, [*_BY_NAME, *_SHORT], "sglang")
         read = _read(option, value)
+        if name in REQUEST_NAMES:
+            requests[name] = read
+            continue
         if flags.setdefault(name, read) != read:
             raise FlagError(f"{option.flag} is given as {flags[name]} and as {read}", flag=name, value=read)
+    if requests:
+        flags["requests"] = requests_of(requests)
     return SglangFlags(**(_settled(flags, adapters) if adapters else flags))
 
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.requests import shown_requests
 from vramledger.engines.sglang.budget import (
     Free,
     RankTerms,
@@ -25,6 +26,7 @@ from vramledger.engines.sglang.log_lines import log_lines
 from vramledger.engines.sglang.remedies import find_remedies
 from vramledger.engines.sglang.settings import Settings, resolve
 from vramledger.engines.sglang.sharding import rank_kinds
+from vramledger.engines.sglang.spikes import check_requests, request_entries
 from vramledger.engines.sglang.verdict import judge
 from vramledger.engines.sglang.version import NEWEST, SglangVersion
 from vramledger.errors import VramledgerError
@@ -72,6 +74,7 @@ def _answer(
     """The plan without remedies."""
     model = checkpoint.model
     settings = resolve(checkpoint, device, version, flags)
+    check_requests(settings)
     terms = [rank_terms(checkpoint, settings, device, kind) for kind in rank_kinds(model, settings, device)]
     free = free_before(settings, device)
     sized = size_pools(terms, free, settings)
@@ -138,7 +141,7 @@ def _rank_ledger(
     loaded = item.weights.held + free.growth.bytes
     return RankLedger(
         ranks=item.kind.ranks,
-        entries=entries,
+        entries=(*entries, *request_entries(checkpoint.model, settings, item, sized)),
         weights=replace(weight_figures(checkpoint, loaded.expected), device_bytes=loaded),
         device_total_bytes=device.total_bytes,
     )
@@ -160,6 +163,8 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
         value = getattr(flags, name)
         if name == "adapter" and value:
             shown[name] = ", ".join(adapter.id for adapter in value)
+        elif name == "requests":
+            shown |= shown_requests(flags.requests)
         elif name not in shown and value != getattr(NO_FLAGS, name):
             shown[name] = value if isinstance(value, str | int | float | bool) else ",".join(map(str, value))
     return PlanInputs(

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
 from vramledger.engines.sglang.capacity import guaranteed, request_tokens
+from vramledger.engines.sglang.held_contexts import beside_held, held_bytes, held_conditions
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
+from vramledger.engines.sglang.spikes import spike_conditions
 from vramledger.engines.sglang.version import rules_note
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
@@ -42,10 +44,15 @@ def judge(
     share = ceil_div(concurrency, settings.flags.dp_size)
     beyond = beyond_device(ranks, device)
     found = _weights_fit(settings, free, sized)
+    beside = beside_held(sized, terms[0], settings)
     if not unknown:
-        found += _requests(settings, terms[0], sized, pool, share)
+        found += _requests(settings, terms[0], beside, pool, share)
     found += device_limit(beyond, f"what is outside the static part ({OUTSIDE})")
-    conditions = _conditions(checkpoint, settings, device, terms, sized, pool, beyond)
+    conditions = (
+        *_conditions(checkpoint, settings, device, terms, beside, pool, beyond),
+        *held_conditions(pool, beside, terms[0], settings),
+        *spike_conditions(ranks[-1].entries),
+    )
     assumed = assumptions(ranks, device)
     if unknown and not any(item.certain for item in found):
         return Verdict(
@@ -55,7 +62,7 @@ def judge(
             missing=(unknown, *(item.text for item in found)),
             assumed=assumed,
         )
-    holds = _holds(settings, terms[0], sized, pool)
+    holds = _holds(settings, terms[0], beside, pool)
     return verdict_of(found, holds=holds, conditions=conditions, assumed=assumed)
 
 
@@ -97,7 +104,7 @@ def _requests(
                 f"asked for{each}"
             )
             return [Finding(certain=True, text=text)]
-        need = pool.admission_bytes_per_request * share
+        need = pool.admission_bytes_per_request * share + held_bytes(pool, item, settings)
         short = max(need - pool.bytes.high, 1)
         text = (
             f"{many} of {settings.context_len:,} tokens{each} may come to need "

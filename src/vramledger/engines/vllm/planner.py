@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
 from vramledger.engines.recent import Recent
-from vramledger.engines.requests import NO_REQUESTS, Requests
+from vramledger.engines.requests import shown_requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
 from vramledger.engines.vllm.context_parallel import check_interleave
@@ -458,8 +458,7 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
     for name in VllmFlags.__struct_fields__:
         value = getattr(flags, name)
         if name == "requests":
-            asked = ((key, getattr(value, key)) for key in Requests.__struct_fields__)
-            shown.update((key, given) for key, given in asked if given != getattr(NO_REQUESTS, key))
+            shown |= shown_requests(flags.requests)
         elif name not in shown and value != getattr(NO_FLAGS, name):
             shown[name] = value
     return PlanInputs(
