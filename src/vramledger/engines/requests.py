@@ -97,3 +97,10 @@ def shown_requests(asked: Requests) -> dict[str, object]:
     return {
         name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(NO_REQUESTS, name)
     }
+
+
+def take_requests(flags: dict[str, Any]) -> None:
+    """Move what was asked among flags read by name into one `requests` flag, where anything was."""
+    asked = {name: flags.pop(name) for name in REQUEST_NAMES & flags.keys()}
+    if asked:
+        flags["requests"] = requests_of(asked)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
-from vramledger.engines.requests import REQUEST_NAMES, REQUEST_OPTIONS, requests_of
+from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
 from vramledger.engines.sglang.flags import ALGORITHMS, LORA_MODULES, NORMALISED, SglangFlags
 from vramledger.errors import FlagError
 
@@ -166,7 +166,6 @@ def read_flags(values: Mapping[str, object]) -> SglangFlags:
     """
     flags: dict[str, Any] = {}
     adapters: tuple[Adapter, ...] = ()
-    requests: dict[str, Any] = {}
     for given, value in values.items():
         if value is None:
             continue
@@ -178,13 +177,9 @@ def read_flags(values: Mapping[str, object]) -> SglangFlags:
         if option is None:
             raise unknown_flag(given, [*_BY_NAME, *_SHORT], "sglang")
         read = _read(option, value)
-        if name in REQUEST_NAMES:
-            requests[name] = read
-            continue
         if flags.setdefault(name, read) != read:
             raise FlagError(f"{option.flag} is given as {flags[name]} and as {read}", flag=name, value=read)
-    if requests:
-        flags["requests"] = requests_of(requests)
+    take_requests(flags)
     return SglangFlags(**(_settled(flags, adapters) if adapters else flags))
 
 

@@ -78,14 +78,26 @@ def request_entries(model: Model, settings: Settings, terms: RankTerms, sized: S
     return tuple(entry for entry in found if entry is not None and entry.bytes.high)
 
 
+def spikes(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that are there because somebody asks."""
+    return [
+        entry
+        for entry in entries
+        if entry.name.endswith(BEYOND) or entry.name in (PENALTIES, GRAMMARS, BEAMS)
+    ]
+
+
 def spike_conditions(entries: Iterable[Entry]) -> list[str]:
     """What a verdict with such requests rests on: bytes that no start-up measured."""
-    names = (PENALTIES, GRAMMARS, BEAMS)
     return [
         f"{entry.name}: up to {format_bytes(entry.bytes.high)} outside the static part, which is sized without it"
-        for entry in entries
-        if entry.name.endswith(BEYOND) or entry.name in names
+        for entry in spikes(entries)
     ]
+
+
+def outside_names(entries: Iterable[Entry]) -> str:
+    """The same for a verdict against them: names and expected bytes, after a comma each."""
+    return "".join(f", {entry.name} {format_bytes(entry.bytes.expected)}" for entry in spikes(entries))
 
 
 def _rows(settings: Settings, sized: Sized) -> ByteRange:

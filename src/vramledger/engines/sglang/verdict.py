@@ -10,7 +10,7 @@ from vramledger.engines.sglang.capacity import guaranteed, request_tokens
 from vramledger.engines.sglang.held_contexts import beside_held, held_bytes, held_conditions
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
-from vramledger.engines.sglang.spikes import spike_conditions
+from vramledger.engines.sglang.spikes import outside_names, spike_conditions
 from vramledger.engines.sglang.version import rules_note
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
@@ -47,7 +47,9 @@ def judge(
     beside = beside_held(sized, terms[0], settings)
     if not unknown:
         found += _requests(settings, terms[0], beside, pool, share)
-    found += device_limit(beyond, f"what is outside the static part ({OUTSIDE})")
+    found += device_limit(
+        beyond, f"what is outside the static part ({OUTSIDE}{outside_names(ranks[-1].entries)})"
+    )
     conditions = (
         *_conditions(checkpoint, settings, device, terms, beside, pool, beyond),
         *held_conditions(pool, beside, terms[0], settings),

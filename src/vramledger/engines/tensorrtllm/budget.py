@@ -17,6 +17,7 @@ from vramledger.engines.tensorrtllm.activation import (
     graph_bytes,
     step_bytes,
 )
+from vramledger.engines.tensorrtllm.beams import beam_bytes
 from vramledger.engines.tensorrtllm.kv_layers import KvLayer, draft_layers, kv_layers
 from vramledger.engines.tensorrtllm.ranks import RankKind
 from vramledger.engines.tensorrtllm.settings import Settings
@@ -114,7 +115,7 @@ def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind:
         *(int(size * percent) for size in (after_load.low, after_load.expected, after_load.high))
     )
     buffers = ZERO if settings.is_pytorch else RUNTIME_BUFFERS
-    decoder = 0 if settings.is_pytorch else decoder_bytes(settings, model.vocab_size)
+    decoder = beam_bytes(settings) if settings.is_pytorch else decoder_bytes(settings, model.vocab_size)
     taken = held + adapters
     if settings.runs_estimation or not settings.is_pytorch:
         taken = taken + step.bytes + buffers + ByteRange.exact(decoder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.checkpoint import Checkpoint
 
@@ -39,7 +40,7 @@ class Speculation(Struct, frozen=True, kw_only=True):
 
 
 class TrtLlmFlags(Struct, frozen=True, kw_only=True):
-    """What the command line and the configuration said."""
+    """What the command line and the configuration said; `requests` are no flags but what is asked of the engine."""
 
     backend: str | None = None
     tp_size: int = 1
@@ -74,6 +75,7 @@ class TrtLlmFlags(Struct, frozen=True, kw_only=True):
     lora_device_cache_percent: float = 0.02
     lora_host_cache_size: int = 1 << 30
     speculative: Speculation | None = None
+    requests: Requests = NO_REQUESTS
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

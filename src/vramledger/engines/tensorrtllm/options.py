@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from vramledger.engines.flag_table import read_flags
 from vramledger.engines.option import Option, OptionKind, bad_value
+from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
 from vramledger.engines.tensorrtllm.flags import (
     ATTENTION_BACKENDS,
     BACKENDS,
@@ -95,6 +96,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("enable_lora", SWITCH, _LORA, "Keep a cache of LoRA adapters."),
     _option("lora_device_cache_percent", NUMBER, _LORA, "Share of the memory free after loading for adapters."),
     _option("lora_host_cache_size", COUNT, _LORA, "Host bytes of the adapter cache of one rank."),
+    *(option for option in REQUEST_OPTIONS if option.name != "prompt_embeds"),
 )  # fmt: skip
 
 _SHORT = {
@@ -151,6 +153,7 @@ def flags_from(values: Mapping[str, object]) -> TrtLlmFlags:
     drafts = found.pop("speculative_config", None)
     if drafts is not None:
         found["speculative"] = _speculation(drafts)
+    take_requests(found)
     flags = TrtLlmFlags(**found)
     return replace(flags, ep_size=flags.tp_size) if spread is True else flags
 

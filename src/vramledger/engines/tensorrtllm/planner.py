@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.requests import shown_requests
+from vramledger.engines.tensorrtllm.beams import beam_entries
 from vramledger.engines.tensorrtllm.budget import rank_terms, share
 from vramledger.engines.tensorrtllm.capacity import capacity, kv_pool
 from vramledger.engines.tensorrtllm.entries import host_entries, rank_entries
@@ -15,6 +17,7 @@ from vramledger.engines.tensorrtllm.flags import TrtLlmFlags
 from vramledger.engines.tensorrtllm.log_lines import log_lines
 from vramledger.engines.tensorrtllm.ranks import rank_kinds
 from vramledger.engines.tensorrtllm.settings import Settings, check_device, resolve
+from vramledger.engines.tensorrtllm.spikes import check_requests, request_entries, request_host_entries
 from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
 from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
 from vramledger.errors import VramledgerError
@@ -68,13 +71,18 @@ def _answer(
     model = checkpoint.model
     check_device(device)
     settings = resolve(checkpoint, version, flags)
+    check_requests(settings)
     kinds = rank_kinds(model, flags)
     terms = [rank_terms(checkpoint, settings, device, kind) for kind in kinds]
     found = capacity(terms, settings)
     ranks = tuple(
         RankLedger(
             ranks=item.kind.ranks,
-            entries=rank_entries(model, settings, item, found.ends(index)),
+            entries=(
+                *rank_entries(model, settings, item, found.ends(index)),
+                *beam_entries(settings),
+                *request_entries(model, settings, item),
+            ),
             weights=weight_figures(checkpoint, item.loaded_bytes),
             device_total_bytes=device.total_bytes,
         )
@@ -87,9 +95,12 @@ def _answer(
         ranks=ranks,
         kv_pool=kv_pool(found, settings),
         verdict=judge(checkpoint, settings, device, terms, found, ranks, concurrency=concurrency),
-        host=host_entries(
-            settings,
-            [(len(item.kind.ranks), pools) for item, pools in zip(terms, found.expected, strict=True)],
+        host=(
+            *host_entries(
+                settings,
+                [(len(item.kind.ranks), pools) for item, pools in zip(terms, found.expected, strict=True)],
+            ),
+            *request_host_entries(model, settings),
         ),
         printed=log_lines(settings, device, terms[binding], found.expected[binding]),
         notes=(*model.notes, *checkpoint.differences, *settings.notes, *stranded_notes(settings, found)),
@@ -98,7 +109,7 @@ def _answer(
 
 def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanInputs:
     flags = settings.flags
-    shown: dict[str, str | int | float | bool] = {
+    shown: dict[str, object] = {
         "backend": settings.backend,
         "max_seq_len": settings.asked_len,
         "max_batch_size": settings.max_batch,
@@ -113,8 +124,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
     plain = TrtLlmFlags()
     for name in TrtLlmFlags.__struct_fields__:
         value = getattr(flags, name)
-        if name not in shown and value != getattr(plain, name):
-            shown[name] = value if isinstance(value, str | int | float | bool) else str(value)
+        if name == "requests":
+            shown |= shown_requests(flags.requests)
+        elif name not in shown and value != getattr(plain, name):
+            shown[name] = value
     return PlanInputs(
         model=checkpoint.model.id,
         architecture=checkpoint.model.architecture,
@@ -127,7 +140,10 @@ def _inputs(checkpoint: Checkpoint, settings: Settings, device: Device) -> PlanI
         pp=flags.pp_size,
         dp=1,
         ep=flags.ep,
-        settings=tuple(shown.items()),
+        settings=tuple(
+            (name, value if isinstance(value, str | int | float | bool) else str(value))
+            for name, value in shown.items()
+        ),
     )
 
 

@@ -8,8 +8,10 @@ from vramledger.engines.findings import Finding, assumptions, beyond_device, dev
 from vramledger.engines.tensorrtllm.admission import Request, blocks_to_completion
 from vramledger.engines.tensorrtllm.budget import RankTerms
 from vramledger.engines.tensorrtllm.capacity import Capacity, guaranteed
+from vramledger.engines.tensorrtllm.held_contexts import beside_held, held_conditions
 from vramledger.engines.tensorrtllm.pools import stranded_blocks
 from vramledger.engines.tensorrtllm.settings import Settings
+from vramledger.engines.tensorrtllm.spikes import outside_names, spike_conditions
 from vramledger.engines.tensorrtllm.version import rules_note
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import RankLedger
@@ -32,16 +34,17 @@ def judge(
 ) -> Verdict:
     """Room for a pool at all, the asked length, `concurrency` requests of it, then the device."""
     beyond = beyond_device(ranks, device)
+    beside = beside_held(found, settings)
     findings = [
         *_room(settings, terms, found),
         *_length(settings, found),
-        *_requests(settings, found, concurrency),
-        *device_limit(beyond, OUTSIDE),
+        *_requests(settings, found, beside, concurrency),
+        *device_limit(beyond, OUTSIDE + outside_names(ranks[-1].entries)),
     ]
     index = found.widest
     low = found.low[index]
     share = _dealt(settings)
-    count = guaranteed(low, settings)
+    count = guaranteed(beside.low[index], settings)
     where = f" on each of {share} ranks" if share > 1 else ""
     requests = "request" if count == 1 else "requests"
     lowered = (
@@ -61,7 +64,11 @@ def judge(
     return verdict_of(
         findings,
         holds=holds,
-        conditions=_conditions(checkpoint, settings, device, found, count),
+        conditions=(
+            *_conditions(checkpoint, settings, device, found, count),
+            *held_conditions(found, beside, settings),
+            *spike_conditions(ranks[-1].entries),
+        ),
         assumed=assumptions(ranks, device),
     )
 
@@ -121,19 +128,20 @@ def _length(settings: Settings, found: Capacity) -> list[Finding]:
     return []
 
 
-def _requests(settings: Settings, found: Capacity, concurrency: int) -> list[Finding]:
+def _requests(settings: Settings, found: Capacity, beside: Capacity, concurrency: int) -> list[Finding]:
+    """`beside` is what held contexts leave of `found`."""
     share = -(-concurrency // _dealt(settings))
     index = found.widest
     low, _, high = found.ends(index)
     if share > settings.max_batch:
         text = f"a batch has at most {settings.max_batch:,} requests, {share:,} are asked for"
         return [Finding(certain=True, text=text)]
-    most, least = guaranteed(high, settings), guaranteed(low, settings)
+    most, least = (guaranteed(end[index], settings) for end in (beside.high, beside.low))
     if not high.pools or not all(pool.blocks for pool in high.pools):
         return []
     many = "one request" if share == 1 else f"{share:,} requests"
     if share > most:
-        pool = high.binding
+        pool = beside.high[index].binding
         each = blocks_to_completion(
             Request(prompt=1, new_tokens=high.reached_len - 1, beams=settings.flags.max_beam_width),
             tokens_per_block=settings.tokens_per_block,
