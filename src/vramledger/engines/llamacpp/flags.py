@@ -6,6 +6,7 @@ import re
 
 from msgspec import Struct
 
+from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -19,7 +20,7 @@ class LlamaFlags(Struct, frozen=True, kw_only=True):
     """llama-server's flags under its own names (common/arg.cpp). Raises FlagError for values out of range.
 
     `gpus` is how many devices of the kind that is planned for; -ts with several entries says it too. Sizes of
-    `fit_target` and `cache_ram` are MiB, as llama.cpp has them.
+    `fit_target` and `cache_ram` are MiB, as llama.cpp has them; `requests` are no flags but what is asked of the server.
     """
 
     ctx_size: int | None = None
@@ -57,6 +58,7 @@ class LlamaFlags(Struct, frozen=True, kw_only=True):
     mmproj: str | None = None
     mmproj_offload: bool = True
     ftype: str | None = None
+    requests: Requests = NO_REQUESTS
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vramledger.engines.flag_table import read_flags
 from vramledger.engines.llamacpp.flags import CACHE_TYPES, SPLIT_MODES, LlamaFlags
 from vramledger.engines.option import Option, OptionKind
+from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
 from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def _option(
 ) -> Option:
     return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
 
+
+_UNKNOWN = ("prompt_logprobs", "beams", "prompt_embeds")
+"""What llama-server does for no request."""
 
 OPTIONS: tuple[Option, ...] = (
     _option("ctx_size", COUNT, _CONTEXT, "Cells of the cache over all slots; 0 or unset: the model's, or what fits.", "-c"),
@@ -66,6 +70,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("lora", TEXT, _MODEL, "Adapters: GGUF files, comma between."),
     _option("mmproj", TEXT, _MODEL, "GGUF file of the projector and its encoder."),
     _option("mmproj_offload", SWITCH, _MODEL, "The projector lies on a device."),
+    *(option for option in REQUEST_OPTIONS if option.name not in _UNKNOWN),
 )  # fmt: skip
 
 _SHORT = {
@@ -114,4 +119,5 @@ def flags_from(values: Mapping[str, object]) -> LlamaFlags:
         if name not in _ABSENT
     }
     found: dict[str, Any] = read_flags(kept, OPTIONS, _SHORT, "llamacpp")
+    take_requests(found)
     return LlamaFlags(**found)

@@ -15,11 +15,14 @@ from vramledger.engines.llamacpp.extra_files import extra_files
 from vramledger.engines.llamacpp.file_model import FileModel, file_model
 from vramledger.engines.llamacpp.fit import Fitted, fit
 from vramledger.engines.llamacpp.flags import LlamaFlags
+from vramledger.engines.llamacpp.held_contexts import held, held_conditions, held_findings
 from vramledger.engines.llamacpp.log_lines import device_name, log_lines
 from vramledger.engines.llamacpp.measure import Measured, measure
+from vramledger.engines.llamacpp.sampling import sampling_entries
 from vramledger.engines.llamacpp.settings import Settings, resolve, share_of_slots
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.engines.llamacpp.version import NEWEST, LlamaBuild, rules_note
+from vramledger.engines.requests import shown_requests
 from vramledger.engines.surroundings import driver_context
 from vramledger.errors import FlagError, VramledgerError
 from vramledger.evidence import calculated
@@ -100,11 +103,15 @@ def _answer(
     settings = measured.settings
     extra = extra_files(flags, measured.placement)
     indices = list(range(settings.devices)) or [HOST]
+    asked = sampling_entries(measured)
     ranks = _ranks(
         [
             RankLedger(
                 ranks=(max(index, 0),),
-                entries=device_entries(measured, file, extra, device, index),
+                entries=(
+                    *device_entries(measured, file, extra, device, index),
+                    *(asked if index == HOST else ()),
+                ),
                 weights=_figures(checkpoint, measured, index),
                 device_total_bytes=device.total_bytes,
             )
@@ -119,8 +126,8 @@ def _answer(
         budget_bytes=device.total_bytes,
         ranks=ranks,
         kv_pool=pool,
-        verdict=_judge(device, measured, fitted, ranks, concurrency, file),
-        host=host_entries(measured, file, extra, device) if settings.devices else (),
+        verdict=_judge(device, measured, fitted, ranks, concurrency, file, pool),
+        host=(*host_entries(measured, file, extra, device), *asked) if settings.devices else (),
         printed=(*log_lines(measured, device, output), *_breakdown(measured, device)),
         notes=notes,
     )
@@ -250,10 +257,12 @@ def _judge(
     ranks: tuple[RankLedger, ...],
     concurrency: int,
     file: FileModel,
+    pool: KvPool | None,
 ) -> Verdict:
     settings = measured.settings
     beyond = beyond_device(ranks, device)
-    findings = [*_slots(settings, concurrency), *device_limit(beyond, OUTSIDE)]
+    kept = held(settings, pool, concurrency)
+    findings = [*_slots(settings, concurrency), *held_findings(kept), *device_limit(beyond, OUTSIDE)]
     note = rules_note(settings.build)
     length = settings.context_per_sequence
     placed = measured.placement
@@ -268,6 +277,7 @@ def _judge(
             f"the unified pool is over-committed: {settings.slots} slots may each ask for {length:,} of {settings.context:,} cells; "
             f"{share_of_slots(settings):,} a slot are sure, beyond them running requests end with an error"
         )
+    conditions.extend(held_conditions(kept))
     conditions.extend(f"fitted to free memory: {step}" for step in fitted.steps)
     if note:
         conditions.append(note)
@@ -276,6 +286,8 @@ def _judge(
         if settings.streams > 1 or not measured.caches.caches
         else max(1, settings.context // length)
     )
+    while count > concurrency and held_findings(held(settings, pool, count)):
+        count -= 1
     requests = "request" if count == 1 else "requests"
     return verdict_of(
         findings,
@@ -305,7 +317,7 @@ def _slots(settings: Settings, requests: int) -> list[Finding]:
 
 def _inputs(checkpoint: Checkpoint, device: Device, measured: Measured, file: FileModel) -> PlanInputs:
     settings, placement = measured.settings, measured.placement
-    shown: dict[str, str | int | float | bool] = {
+    shown: dict[str, object] = {
         "ctx_size": settings.context,
         "n_ctx_seq": settings.context_per_sequence,
         "parallel": settings.slots,
@@ -337,6 +349,7 @@ def _inputs(checkpoint: Checkpoint, device: Device, measured: Measured, file: Fi
     for name in ("kv_offload", "mmap", "op_offload"):
         if not getattr(settings.flags, name):
             shown[name] = False
+    shown |= shown_requests(settings.flags.requests)
     return PlanInputs(
         model=checkpoint.model.id,
         architecture=checkpoint.model.architecture,
@@ -349,7 +362,10 @@ def _inputs(checkpoint: Checkpoint, device: Device, measured: Measured, file: Fi
         pp=1,
         dp=1,
         ep=1,
-        settings=tuple(shown.items()),
+        settings=tuple(
+            (name, value if isinstance(value, str | int | float | bool) else str(value))
+            for name, value in shown.items()
+        ),
     )
 
 
