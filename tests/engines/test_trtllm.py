@@ -371,7 +371,12 @@ def test_every_owner_and_phase() -> None:
     (rank,) = found.ranks
     assert {entry.owner for entry in rank.entries} == set(Owner)
     assert all(rank.peak(phase).expected > 0 for phase in Phase)
-    assert {entry.owner for entry in found.host} == {Owner.RUNTIME_CONTEXT, Owner.KV_CACHE, Owner.ADAPTERS}
+    assert {entry.owner for entry in found.host} == {
+        Owner.RUNTIME_CONTEXT,
+        Owner.KV_CACHE,
+        Owner.ADAPTERS,
+        Owner.WEIGHTS,
+    }
     charged = sum(entry.bytes.expected for entry in rank.entries if entry.inside_budget)
     assert abs(found.budget_bytes - charged) <= 2 * 32 * 98304
     assert rank.occupied(Phase.PREFILL).expected < rank.device_total_bytes

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from support import DEEPSEEK_V3, H100, LLAMA_3_1_8B, TINY_LLAMA, checkpoint, planned, settings, weights
 from vramledger import plan
-from vramledger.engines.checkpoint_reading import DEFAULT_SHARD_BYTES
-from vramledger.engines.vllm.load_peak import check_load_format, largest_tensor_bytes, reading
+from vramledger.engines.checkpoint_reading import DEFAULT_SHARD_BYTES, largest_tensor_bytes
+from vramledger.engines.vllm.load_peak import check_load_format, reading
 from vramledger.engines.vllm.options import read_flags
 from vramledger.errors import FlagError
 from vramledger.ledger import ByteRange, Phase

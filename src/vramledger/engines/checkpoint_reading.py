@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.formats.weights import stored_bytes
 from vramledger.ledger import ByteRange
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.units import GIB
@@ -41,14 +42,26 @@ def shard_bytes(checkpoint: Checkpoint) -> int:
     return checkpoint.largest_file_bytes or min(checkpoint.disk_bytes, DEFAULT_SHARD_BYTES)
 
 
-def mapped(checkpoint: Checkpoint) -> Reading:
-    """Files mapped one at a time. All processes share the page cache, which may keep from a gibibyte to everything."""
+def mapped(checkpoint: Checkpoint, *, at_once: int = 1) -> Reading:
+    """Files mapped `at_once` at a time. All processes share the page cache, which may keep from a gibibyte to everything."""
     shard, disk = shard_bytes(checkpoint), checkpoint.disk_bytes
+    several = f"{at_once} files at once, the " if at_once > 1 else ""
     return Reading(
-        host=ByteRange(min(shard, GIB), shard, max(disk, shard)),
+        host=ByteRange(min(shard, GIB), max(min(at_once * shard, disk), shard), max(disk, shard)),
         device=NOTHING,
         is_reclaimable=True,
-        formula=f"largest file {shard} B mapped, all files {disk} B",
+        formula=f"{several}largest file {shard} B mapped, all files {disk} B",
+    )
+
+
+def largest_tensor_bytes(checkpoint: Checkpoint) -> int:
+    """The largest tensor of the files as it is stored, an expert's matrix on its own."""
+    return max(
+        (
+            stored_bytes(item.tensor.shape, item.format) // max(item.tensor.num_experts, 1)
+            for item in checkpoint.stored
+        ),
+        default=0,
     )
 
 

@@ -84,6 +84,10 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
     enable_post_capture_kv_sizing: bool = False
     expandable_segments: bool | None = None
     logprob_chunk_size: int | None = None
+    load_format: str = "auto"
+    model_loader_extra_config: tuple[tuple[str, object], ...] = ()
+    weight_loader_disable_mmap: bool = False
+    weight_loader_prefetch_checkpoints: bool = False
     requests: Requests = NO_REQUESTS
 
     def __post_init__(self) -> None:

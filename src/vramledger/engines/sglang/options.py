@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramledger.models.adapters.adapter import Adapter
     from vramledger.models.checkpoint import Checkpoint
 
-_PARALLEL, _MEMORY, _BATCH, _TYPES, _CACHE, _RUN, _LORA, _DRAFT, _HOST = (
+_PARALLEL, _MEMORY, _BATCH, _TYPES, _CACHE, _RUN, _LORA, _DRAFT, _HOST, _LOAD = (
     "Parallelism",
     "Memory",
     "Context and batch",
@@ -30,6 +30,7 @@ _PARALLEL, _MEMORY, _BATCH, _TYPES, _CACHE, _RUN, _LORA, _DRAFT, _HOST = (
     "LoRA",
     "Speculation",
     "Host and disaggregation",
+    "Loading",
 )
 COUNT, SWITCH, TEXT, NUMBER = OptionKind.COUNT, OptionKind.SWITCH, OptionKind.TEXT, OptionKind.NUMBER
 
@@ -128,6 +129,13 @@ OPTIONS: tuple[Option, ...] = (
         choices=("null", "prefill", "decode"),
     ),
     _option("language_only", SWITCH, _HOST, "Load no encoder of other modalities.", "--language-model-only"),
+    _option("load_format", TEXT, _LOAD, "How weight files are read: auto, pt, dummy, fastsafetensors, runai_streamer, ..."),
+    _option(
+        "model_loader_extra_config", OptionKind.JSON, _LOAD,
+        'Of the loader: \'{"num_threads": 4}\', \'{"enable_multithread_load": false}\', \'{"memory_limit": 8589934592}\'.',
+    ),
+    _option("weight_loader_disable_mmap", SWITCH, _LOAD, "Read files whole instead of mapping them."),
+    _option("weight_loader_prefetch_checkpoints", SWITCH, _LOAD, "Read every file into the page cache first."),
     *(option for option in REQUEST_OPTIONS if option.name != "prompt_embeds"),
 )  # fmt: skip
 
@@ -203,6 +211,8 @@ def _settled(flags: dict[str, Any], adapters: tuple[Adapter, ...]) -> dict[str, 
 def _read(option: Option, value: object) -> object:
     if option.name == "ep_size" and value is True:
         raise bad_value(option, value, "is a number of ranks in sglang, such as --ep-size 8")
+    if option.name == "model_loader_extra_config":
+        return _loader_config(option, read_value(option, value))
     if option.name != "lora_target_modules":
         return read_value(option, value)
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
@@ -213,3 +223,26 @@ def _read(option: Option, value: object) -> object:
             option, value, f"names {unknown or 'nothing'}, not all or some of {', '.join(LORA_MODULES)}"
         )
     return names
+
+
+_LOADER_KEYS: dict[str, tuple[type, int]] = {
+    "enable_multithread_load": (bool, 0),
+    "num_threads": (int, 1),
+    "memory_limit": (int, -1),
+    "concurrency": (int, 1),
+    "distributed": (bool, 0),
+    "enable_gds": (bool, 0),
+}
+
+
+def _loader_config(option: Option, value: Any) -> tuple[tuple[str, object], ...]:
+    """Keys of the loader with values of their types, in order."""
+    given: Mapping[str, object] = value
+    for key, found in given.items():
+        kind, least = _LOADER_KEYS.get(key, (None, 0))
+        if kind is None:
+            raise bad_value(option, key, f"has {key!r}, not one of {', '.join(_LOADER_KEYS)}")
+        if type(found) is not kind or (isinstance(found, int) and found < least):
+            rule = "true or false" if kind is bool else f"a whole number of at least {least}"
+            raise bad_value(option, key, f"has {key} {found!r}; it must be {rule}")
+    return tuple(sorted(given.items()))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.checkpoint_reading import Reading
 from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.load_entries import device_load_entries, host_load_entries
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.sglang.budget import (
     Free,
@@ -22,6 +24,7 @@ from vramledger.engines.sglang.experts import experts_note
 from vramledger.engines.sglang.flags import SglangFlags
 from vramledger.engines.sglang.host import adapters_on_host, host_entries
 from vramledger.engines.sglang.layers import unknown_pool
+from vramledger.engines.sglang.load_peak import SOURCE, check_load_format, how, reading
 from vramledger.engines.sglang.log_lines import log_lines
 from vramledger.engines.sglang.remedies import find_remedies
 from vramledger.engines.sglang.settings import Settings, resolve
@@ -75,13 +78,17 @@ def _answer(
     model = checkpoint.model
     settings = resolve(checkpoint, device, version, flags)
     check_requests(settings)
+    check_load_format(settings)
     terms = [rank_terms(checkpoint, settings, device, kind) for kind in rank_kinds(model, settings, device)]
     free = free_before(settings, device)
     sized = size_pools(terms, free, settings)
     unknown = unknown_pool(model)
+    read = reading(checkpoint, settings)
     limit = max(model.max_position_embeddings, settings.context_len)
     pool = None if unknown else kv_pool(terms, sized, settings, limit=limit)
-    ranks = tuple(_rank_ledger(checkpoint, settings, device, item, free, sized, unknown) for item in terms)
+    ranks = tuple(
+        _rank_ledger(checkpoint, settings, device, item, free, sized, unknown, read) for item in terms
+    )
     return Plan(
         inputs=_inputs(checkpoint, settings, device),
         budget_bytes=int(free.pre.expected * settings.mem_fraction_static),
@@ -93,6 +100,12 @@ def _answer(
         host=(
             *(() if unknown else host_entries(sized.expected.tokens, [item.cells for item in terms], settings)),
             *adapters_on_host(checkpoint, settings),
+            *host_load_entries(
+                read,
+                source=SOURCE,
+                how=how(settings.flags),
+                is_size_known=bool(checkpoint.largest_file_bytes),
+            ),
         ),
         printed=() if unknown else _printed(settings, terms, free, sized),
         notes=(
@@ -134,6 +147,7 @@ def _rank_ledger(
     free: Free,
     sized: Sized,
     unknown: str,
+    read: Reading,
 ) -> RankLedger:
     entries = rank_entries(settings, item, free, sized)
     if unknown:
@@ -141,8 +155,14 @@ def _rank_ledger(
     loaded = item.weights.held + free.growth.bytes
     return RankLedger(
         ranks=item.kind.ranks,
-        entries=(*entries, *request_entries(checkpoint.model, settings, item, sized)),
-        weights=replace(weight_figures(checkpoint, loaded.expected), device_bytes=loaded),
+        entries=(
+            *entries,
+            *device_load_entries(read, source=SOURCE, how=how(settings.flags)),
+            *request_entries(checkpoint.model, settings, item, sized),
+        ),
+        weights=replace(
+            weight_figures(checkpoint, loaded.expected), device_bytes=loaded, host_peak_bytes=read.host
+        ),
         device_total_bytes=device.total_bytes,
     )
 

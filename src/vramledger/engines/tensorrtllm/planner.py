@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
+from vramledger.engines.checkpoint_reading import Reading, prefetched
 from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.load_entries import host_load_entries
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.tensorrtllm.beams import beam_entries
 from vramledger.engines.tensorrtllm.budget import rank_terms, share
@@ -22,7 +24,7 @@ from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
 from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import RankLedger
+from vramledger.ledger import Entry, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 
 FRACTIONS = (0.95, 0.97)
@@ -75,6 +77,7 @@ def _answer(
     kinds = rank_kinds(model, flags)
     terms = [rank_terms(checkpoint, settings, device, kind) for kind in kinds]
     found = capacity(terms, settings)
+    read = prefetched(checkpoint) if settings.is_pytorch else None
     ranks = tuple(
         RankLedger(
             ranks=item.kind.ranks,
@@ -83,7 +86,7 @@ def _answer(
                 *beam_entries(settings),
                 *request_entries(model, settings, item),
             ),
-            weights=weight_figures(checkpoint, item.loaded_bytes),
+            weights=_figures(weight_figures(checkpoint, item.loaded_bytes), read),
             device_total_bytes=device.total_bytes,
         )
         for index, item in enumerate(terms)
@@ -101,9 +104,28 @@ def _answer(
                 [(len(item.kind.ranks), pools) for item, pools in zip(terms, found.expected, strict=True)],
             ),
             *request_host_entries(model, settings),
+            *_while_loading(checkpoint, read),
         ),
         printed=log_lines(settings, device, terms[binding], found.expected[binding]),
         notes=(*model.notes, *checkpoint.differences, *settings.notes, *stranded_notes(settings, found)),
+    )
+
+
+def _figures(figures: WeightFigures, read: Reading | None) -> WeightFigures:
+    return figures if read is None else replace(figures, host_peak_bytes=read.host)
+
+
+def _while_loading(checkpoint: Checkpoint, read: Reading | None) -> tuple[Entry, ...]:
+    """The PyTorch back end reads every file into the page cache, where 0.9 of the host's free memory holds them, and
+    keeps all tensors mapped until the model has its own (models/checkpoints/hf/weight_loader.py). The TRT back end reads
+    an engine, whose size is not the checkpoint's."""
+    if read is None:
+        return ()
+    return host_load_entries(
+        read,
+        source="tensorrt-llm _torch/models/checkpoints/hf/weight_loader.py",
+        how="prefetched",
+        is_size_known=bool(checkpoint.largest_file_bytes),
     )
 
 

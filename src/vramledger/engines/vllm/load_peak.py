@@ -13,6 +13,7 @@ from vramledger.engines.checkpoint_reading import (
     UNREAD_FILES,
     Reading,
     buffered,
+    largest_tensor_bytes,
     mapped,
     nothing_read,
     own_shards,
@@ -26,7 +27,6 @@ from vramledger.engines.vllm.entry import entry
 from vramledger.engines.vllm.settings import Settings
 from vramledger.errors import FlagError
 from vramledger.evidence import assumed, calculated
-from vramledger.formats.weights import stored_bytes
 from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase
 from vramledger.models.checkpoint import Checkpoint
 
@@ -187,17 +187,6 @@ def _resolved(checkpoint: Checkpoint, settings: Settings) -> str:
 def _int(extra: dict[str, object], key: str, default: int) -> int:
     value = extra.get(key, default)
     return value if isinstance(value, int) else default
-
-
-def largest_tensor_bytes(checkpoint: Checkpoint) -> int:
-    """The largest tensor of the files as it is stored, an expert's matrix on its own."""
-    return max(
-        (
-            stored_bytes(item.tensor.shape, item.format) // max(item.tensor.num_experts, 1)
-            for item in checkpoint.stored
-        ),
-        default=0,
-    )
 
 
 def load_entry(settings: Settings, read: Reading) -> Entry:
