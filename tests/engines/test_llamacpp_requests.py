@@ -99,6 +99,13 @@ def test_windows_of_a_held_context_are_counted_once() -> None:
     assert any(f"{8 * each / 2**30:.2f} GiB" in text for text in plan.verdict.conditions)
 
 
+def test_embeddings_have_a_row_of_output_for_every_token_of_a_batch() -> None:
+    found = on_host(**SPLIT, embedding=True)["CUDA_Host output buffer"]
+    row = (VOCAB + 4096) * 4
+    assert (found.low, found.expected, found.high) == (4 * row, 4 * row, 2048 * row)
+    assert on_host(**SPLIT)["CUDA_Host output buffer"].high == 4 * VOCAB * 4
+
+
 @pytest.mark.parametrize("values", [{"prompt_logprobs": 5}, {"beams": 4}, {"prompt_embeds": 1}])
 def test_what_the_server_does_for_no_request_is_no_flag(values: dict[str, Any]) -> None:
     with pytest.raises(FlagError):

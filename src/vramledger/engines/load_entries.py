@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
 from vramledger.evidence import assumed, calculated
-from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase
+from vramledger.ledger import Entry, Lifetime, Owner, Phase
 
 LOAD = frozenset({Phase.LOAD})
 
 
 def device_load_entries(read: Reading, *, source: str, how: str) -> tuple[Entry, ...]:
-    """What stands on each device beside the weights while files are read; nothing for most ways."""
+    """What stands on each device beside the weights while files are read, charged to no budget; nothing for most ways."""
     if not read.device.high:
         return ()
     return (
-        _entry(
-            Owner.WORKSPACE, f"files on the device ({how})", read.device, source, read.formula, is_known=True
+        Entry(
+            owner=Owner.WORKSPACE,
+            name=f"files on the device ({how})",
+            lifetime=Lifetime.ITERATION,
+            phases=LOAD,
+            bytes=read.device,
+            evidence=calculated(source, read.formula),
+            inside_budget=False,
         ),
     )
 
@@ -26,12 +32,14 @@ def host_load_entries(read: Reading, *, source: str, how: str, is_size_known: bo
         return ()
     kind = "page cache of the weight files" if read.is_reclaimable else "weight files in host memory"
     return (
-        _entry(Owner.WEIGHTS, f"{kind} ({how})", read.host, source, read.formula, is_known=is_size_known),
+        Entry(
+            owner=Owner.WEIGHTS,
+            name=f"{kind} ({how})",
+            lifetime=Lifetime.ITERATION,
+            phases=LOAD,
+            bytes=read.host,
+            evidence=calculated(source, read.formula)
+            if is_size_known
+            else assumed(f"{source}; {UNREAD_FILES}", read.formula),
+        ),
     )
-
-
-def _entry(owner: Owner, name: str, size: ByteRange, source: str, formula: str, *, is_known: bool) -> Entry:
-    evidence = calculated(source, formula) if is_known else assumed(f"{source}; {UNREAD_FILES}", formula)
-    return Entry(
-        owner=owner, name=name, lifetime=Lifetime.ITERATION, phases=LOAD, bytes=size, evidence=evidence, inside_budget=False
-    )  # fmt: skip

@@ -119,28 +119,27 @@ def host_entries(measured: Measured, file: FileModel, extra: ExtraFiles, device:
     return tuple(item for item in out if item.bytes.high)
 
 
-def output_bytes(measured: Measured, vocab: int, hidden: int) -> int:
-    """The buffer of logits (and embeddings) as it is when a context is made: one row a sequence."""
+def output_bytes(measured: Measured, rows: int = 0) -> int:
+    """The buffer of logits (and embeddings): one row a sequence when a context is made, `rows` where more are asked for."""
     settings = measured.settings
-    return (vocab + (hidden if settings.flags.embedding else 0)) * 4 * settings.slots
+    width = measured.vocab + (measured.hidden if settings.flags.embedding else 0)
+    return width * 4 * max(rows, settings.slots)
 
 
 def _shared_host(measured: Measured, name: str) -> list[Entry]:
     """Output rows, finished prompts, snapshots: they grow while serving."""
     settings = measured.settings
-    rows = measured.settings.outputs
-    vocab = measured.vocab
-    first = vocab * 4 * settings.slots
+    first = output_bytes(measured)
     out = [
         Entry(
             owner=Owner.WORKSPACE,
             name=f"{name} output buffer",
             lifetime=Lifetime.WORKER,
             phases=AFTER_LOAD,
-            bytes=ByteRange(first, first, max(first, vocab * 4 * max(rows, settings.slots))),
+            bytes=ByteRange(first, first, output_bytes(measured, settings.outputs)),
             evidence=calculated(
                 "llama.cpp src/llama-context.cpp (output_reserve)",
-                f"{vocab:,} x 4 B x {settings.slots} rows, more where more are asked for",
+                f"{first // settings.slots:,} B x {settings.slots} rows, up to {settings.outputs:,} where more are asked for",
             ),
         )
     ]

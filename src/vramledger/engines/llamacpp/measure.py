@@ -32,6 +32,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     compute: Mapping[int, ByteRange]
     graph_is_known: bool
     vocab: int
+    hidden: int
 
     def cache_device(self, layer: int) -> int:
         """Where the cache of a layer lies."""
@@ -93,6 +94,7 @@ def measure(
         compute=compute,
         graph_is_known=known,
         vocab=model.vocab_size,
+        hidden=model.hidden_size,
     )
 
 

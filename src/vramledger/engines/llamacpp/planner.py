@@ -119,7 +119,7 @@ def _answer(
         ]
     )
     pool = _pool(measured)
-    output = output_bytes(measured, model.vocab_size, model.hidden_size)
+    output = output_bytes(measured)
     notes = (*model.notes, *checkpoint.differences, *file.notes, *(f"fit: {step}" for step in fitted.steps))
     return Plan(
         inputs=_inputs(checkpoint, device, measured, file),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
 from vramledger.engines.requests import NO_REQUESTS, WHOLE_VOCABULARY
 from vramledger.engines.tensorrtllm.budget import RankTerms
@@ -75,7 +77,7 @@ def request_host_entries(model: Model, settings: Settings) -> tuple[Entry, ...]:
                 ),
             )
         )  # fmt: skip
-    return tuple(out)
+    return tuple(replace(entry, inside_budget=True) for entry in out)
 
 
 def spikes(entries: Iterable[Entry]) -> list[Entry]:
