@@ -234,3 +234,27 @@ def test_a_file_of_prices(dense: str, tmp_path: Path, capsys: pytest.CaptureFixt
         assert main([*asked, "--order", "price"]) == 2
         shown = capsys.readouterr().err
         assert str(prices) in shown and says in shown
+
+
+def test_a_home_that_nobody_has_is_no_traceback(dense: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for code, asked in (
+        (4, ["fit", dense, "--devices", "L4", "--prices", "~nobody-here/prices"]),
+        (74, ["sweep", dense, "--device", "L4", "--out", "~nobody-here/table.csv"]),
+        (4, ["layout", dense, "--device", "L4", "--lengths", "~nobody-here/trace.csv"]),
+        (4, ["compare", "~nobody-here/model", "--device", "L4"]),
+    ):
+        assert main(asked) == code
+        shown = capsys.readouterr()
+        assert "~nobody-here" in shown.err and shown.out == ""
+
+
+def test_what_an_engine_wants_to_be_known_is_beside_its_answer(
+    dense: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["compare", dense, "-d", "H200", "--engine", "sglang", "--context", "1M"]
+    _, found = document(capsys, "comparison", *asked)
+    notes = [" ".join(note.split()) for note in found["columns"][0]["plan"]["notes"]]
+    assert any("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN" in note for note in notes)
+    _, text = page(capsys, *asked)
+    told = " ".join(text.split())
+    assert all(f"note {note}" in told for note in notes)

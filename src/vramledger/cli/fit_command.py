@@ -125,13 +125,12 @@ def _price_file(path: str | None) -> dict[str, float]:
     """
     if path is None:
         return {}
-    from pathlib import Path
-
     from vramledger.errors import DeviceError, FlagError, SourceError
+    from vramledger.models.sources.bounded_file import path_of
     from vramledger.search.cost import read_prices
 
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with path_of(path).open("rb") as file:
             data = file.read(LARGEST_PRICE_FILE + 1)
     except OSError as problem:
         raise SourceError(f"{path}: {problem.strerror or problem}", file=path) from None

@@ -132,11 +132,10 @@ def _lengths(prompt: str | None, output: str | None, lengths: str | None) -> Len
             raise FlagError(
                 "--lengths gives prompts and outputs; leave --prompt and --output out", flag="lengths"
             )
-        from pathlib import Path
-
         from vramledger.cli.lengths_file import read_lengths
+        from vramledger.models.sources.bounded_file import path_of
 
-        return from_pairs(read_lengths(Path(lengths).expanduser()))
+        return from_pairs(read_lengths(path_of(lengths)))
     if prompt is None or output is None:
         raise FlagError("give --prompt and --output, or --lengths FILE", flag="lengths")
     return from_quantiles(_quantiles("prompt", prompt), _quantiles("output", output))

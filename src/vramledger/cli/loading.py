@@ -41,11 +41,10 @@ def _summary(text: str, source: Source | None) -> HeaderSummary | None:
 
 
 def _gguf_table(text: str) -> HeaderTable | None:
-    from pathlib import Path
-
+    from vramledger.models.sources.bounded_file import path_of
     from vramledger.models.sources.gguf import read_gguf
 
     try:
-        return read_gguf(Path(text).expanduser()).table()
+        return read_gguf(path_of(text)).table()
     except VramledgerError:
         return None

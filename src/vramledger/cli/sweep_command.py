@@ -58,7 +58,6 @@ def run_sweep(
 ) -> int:
     """Plan every point, write the table, and turn it into an exit code."""
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from vramledger.cli.loading import load
     from vramledger.cli.output import OutputError, write_text
@@ -71,6 +70,7 @@ def run_sweep(
         switches,
         weight_list,
     )
+    from vramledger.models.sources.bounded_file import path_of
     from vramledger.report.table_file import (
         TableFormat,
         check_format,
@@ -89,7 +89,7 @@ def run_sweep(
     for given, name in ((model, "MODEL"), (device, "--device")):
         if not given:
             raise click.UsageError(f"Missing {name}.")
-    path = Path(out).expanduser() if out is not None else None
+    path = path_of(out) if out is not None else None
     if path is not None:
         if as_json:
             raise click.UsageError("--json prints; --out FILE.json writes the same document.")

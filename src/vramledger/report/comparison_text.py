@@ -129,5 +129,7 @@ def _column(column: Column, width: int) -> Iterator[Line]:
         return
     if plan.verdict.shortfall_bytes:
         yield line(f"  shortfall  {gib(plan.verdict.shortfall_bytes)} GiB at least")
+    for text in plan.notes:
+        yield from wrapped(text, width, first="  note     ", rest="    ")
     for text in plan.printed:
         yield from wrapped(text, width, first="  prints   ", rest="    ")

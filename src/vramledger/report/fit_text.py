@@ -58,8 +58,8 @@ def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Lin
     eligible = [item for item in found.holding if item.is_best or not front]
     shown = eligible[:limit]
     priced = any(item.row.price is not None for item in shown)
-    several = len({item.row.engine for item in eligible}) > 1
-    models = len({item.row.model for item in eligible}) > 1
+    several = len({item.row.engine for item in found.holding}) > 1
+    models = len({item.row.model for item in found.holding}) > 1
     head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
     if priced:
         head.append("price")

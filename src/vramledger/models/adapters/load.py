@@ -13,7 +13,7 @@ from vramledger.evidence import Evidence, assumed, reported
 from vramledger.models.adapters.adapter import Adapter
 from vramledger.models.adapters.config import CONFIG_NAME, AdapterConfig, adapter_config
 from vramledger.models.adapters.pairing import pair_up
-from vramledger.models.sources.bounded_file import quote, shown
+from vramledger.models.sources.bounded_file import path_of, quote, shown
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
 from vramledger.models.sources.load import is_hub_id
@@ -38,9 +38,9 @@ def load_adapter(text: str, *, endpoint: str | None = None, cache_dir: Path | No
             "ADAPTER is empty; give a folder, a file or a hub id", argument="adapter", value=text
         )
     try:
-        path = Path(text).expanduser()
+        path = path_of(text)
         is_folder, is_there = path.is_dir(), path.exists()
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         is_folder = is_there = False
     if is_folder:
         listing = folder_listing(path)

@@ -14,6 +14,15 @@ ReadAt = Callable[[int, int], bytes]
 """`read_at(offset, size)` gives up to `size` bytes at `offset`; fewer only at the end of the file."""
 
 
+def path_of(text: str) -> Path:
+    """A path as a person writes it: "~" is the home folder, or itself where there is none."""
+    path = Path(text)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def shown(path: Path | str) -> str:
     """A path or a name from a file as it may be printed: no control characters, no undecodable bytes."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace") if isinstance(path, Path) else path

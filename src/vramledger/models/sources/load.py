@@ -12,7 +12,7 @@ from msgspec import Struct
 from vramledger.errors import InputError, SourceError, VramledgerError
 from vramledger.evidence import Evidence, reported
 from vramledger.models.config import Config
-from vramledger.models.sources.bounded_file import quote, shown
+from vramledger.models.sources.bounded_file import path_of, quote, shown
 from vramledger.models.sources.json_file import read_json_object
 from vramledger.models.sources.listing import Listing, folder_listing
 
@@ -75,9 +75,9 @@ def load_source(
             "MODEL is empty; give a folder, a file or a hub id such as org/name", argument="model", value=text
         )
     try:
-        path = Path(text).expanduser()
+        path = path_of(text)
         is_folder, is_there = path.is_dir(), path.exists()
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         is_folder = is_there = False
     if is_folder:
         return _from_listing(folder_listing(path), headers=headers)
