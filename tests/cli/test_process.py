@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,7 @@ def test_a_closed_output_is_one_message() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
-def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
-    fifo = tmp_path / "config.json"
+def test_ctrl_c_ends_quietly() -> None:
     code = (
         "import os, signal, sys, vramledger.cli.app as app\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits SIG_IGN\n"
@@ -95,10 +95,41 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
         "app.cli.main = interrupted\n"
         "sys.exit(app.run(['devices']))"
     )
-    assert not fifo.exists()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
     assert done.returncode == 128 + signal.SIGINT
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and process groups of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_sweep_that_is_ended_leaves_no_process_and_no_half_table(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    config, out = str(write_config(tmp_path / "dense", DENSE)), tmp_path / "out"
+    out.mkdir()
+    asked = ["sweep", config, "-d", "all", "--kv", "all", "--weights", "all", "--tp", "1,2,4,8"]
+    asked += ["--jobs", "2", "--out", str(out / "table.csv")]
+    said = tmp_path / "said"
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen([*COMMAND, *asked], stderr=errors, start_new_session=True) as started,
+    ):
+        while started.poll() is None and not any(part.stat().st_size for part in out.iterdir()):
+            time.sleep(0.01)
+        started.send_signal(number)
+    assert started.returncode == (-number if number is signal.SIGKILL else 128 + number)
+    assert said.read_bytes() == b""
+    if number is not signal.SIGKILL:
+        assert list(out.iterdir()) == []
+    for _ in range(500):
+        try:
+            os.killpg(started.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.01)
+    else:
+        os.killpg(started.pid, signal.SIGKILL)
+        pytest.fail("a worker outlived the sweep")
 
 
 def test_an_encoding_without_the_character_escapes_it(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def run_sweep(
         switches,
         weight_list,
     )
+    from vramledger.cli.termination import ends_when_told
     from vramledger.models.sources.bounded_file import path_of
     from vramledger.report.table_file import (
         TableFormat,
@@ -122,14 +123,15 @@ def run_sweep(
             yield rows
 
     parts = noted(runner(jobs, ray)(work, chunks(range(len(grid)))))
-    if path is not None:
-        try:
-            write_table(path, parts)
-        except OSError as problem:
-            raise OutputError(f"{path}: {problem.strerror or problem}") from None
-    else:
-        for text in table_text(TableFormat.JSON if as_json else TableFormat.CSV, parts):
-            write_text(text)
+    with ends_when_told():
+        if path is not None:
+            try:
+                write_table(path, parts)
+            except OSError as problem:
+                raise OutputError(f"{path}: {problem.strerror or problem}") from None
+        else:
+            for text in table_text(TableFormat.JSON if as_json else TableFormat.CSV, parts):
+                write_text(text)
     return exit_code(seen, exit_zero=exit_zero)
 
 

@@ -126,10 +126,22 @@ def _start(work: Work) -> None:
     """Run once in each worker process."""
     import gc
     import signal
+    from threading import Thread
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends its workers
+    Thread(target=_end_with_parent, daemon=True).start()
     gc.set_threshold(100_000)
     _worker[:] = [Worker(work)]
+
+
+def _end_with_parent() -> None:
+    """A worker waits for work on a pipe that it holds open itself, so nothing else tells it that its parent is gone."""
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _answer(numbers: Numbers) -> bytes:
