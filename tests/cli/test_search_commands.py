@@ -258,3 +258,27 @@ def test_what_an_engine_wants_to_be_known_is_beside_its_answer(
     _, text = page(capsys, *asked)
     told = " ".join(text.split())
     assert all(f"note {note}" in told for note in notes)
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_a_page_of_what_holds_is_as_wide_as_it_may_be(
+    dense: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    asked = [
+        "fit",
+        dense,
+        "--devices",
+        "H100-80GB",
+        "--engine",
+        "vllm,llamacpp",
+        "--weights",
+        "gptq-int4,q4_k_m",
+    ]
+    asked += ["--kv", "fp16,int4", "--tp", "1", "--pp", "1", "--context", "8K"]
+    code, text = page(capsys, *asked)
+    assert code == 0
+    assert max(map(len, text.splitlines())) <= int(columns)
+    head = next(row.split() for row in text.splitlines() if row.lstrip().startswith("device "))
+    assert {"tp", "weights", "KV", "tokens", "engine"} <= set(head)
+    assert ("requests" in head) is (columns != "60")

@@ -13,6 +13,7 @@ from vramledger.errors import FlagError
 
 GENERAL = "Question"
 OUTPUT = "Output"
+_WIDEST_METAVAR = 40
 _METAVARS = {
     OptionKind.COUNT: "N",
     OptionKind.COUNT_OR_AUTO: "N|auto",
@@ -119,13 +120,16 @@ def _click_option(option: Option) -> GroupedOption:
     if option.kind is OptionKind.SWITCH:
         decls = [option.name, f"{option.flag}/--no-{option.flag[2:]}", *option.aliases]
         return GroupedOption(decls, default=None, help=option.help, group=option.group)
+    metavar, text = "|".join(option.choices) or _METAVARS[option.kind], option.help
+    if len(metavar) > _WIDEST_METAVAR:
+        metavar, text = "NAME", f"{text} One of {', '.join(option.choices)}."
     return GroupedOption(
         [option.name, option.flag, *option.aliases],
         default=None,
         multiple=option.kind is OptionKind.TEXTS,
         callback=_none_for_nothing if option.kind is OptionKind.TEXTS else None,
-        metavar="|".join(option.choices) if option.choices else _METAVARS[option.kind],
-        help=option.help,
+        metavar=metavar,
+        help=text,
         group=option.group,
     )
 

@@ -10,6 +10,9 @@ from vramledger.search.rows import Row
 from vramledger.search.terms import terms_of
 
 MOST_REASONS = 6
+NUMBERS = ("tokens", "requests", "price", "pp", "host GiB")
+GIVES_WAY = ("requests", "host GiB", "pp")
+"""Columns that a narrow page leaves out, the first first."""
 
 
 def fit_lines(found: Fit, *, width: int = 80, limit: int = 20, front: bool = False) -> Iterator[Line]:
@@ -57,54 +60,57 @@ def _counts(found: Fit) -> str:
 def _holding(found: Fit, width: int, limit: int, *, front: bool) -> Iterator[Line]:
     eligible = [item for item in found.holding if item.is_best or not front]
     shown = eligible[:limit]
-    priced = any(item.row.price is not None for item in shown)
-    several = len({item.row.engine for item in found.holding}) > 1
-    models = len({item.row.model for item in found.holding}) > 1
-    head = ["", "device", "tp", "pp", "weights", "KV", "tokens", "requests"]
-    if priced:
-        head.append("price")
-    offloads = not all(terms_of(item.row.engine).keeps_weights for item in shown)
-    if offloads:
-        head.append("host GiB")
-    if several:
-        head.append("engine")
-    if models:
-        head.append("model")
-    rows = [head]
-    for item in shown:
-        row = item.row
-        cells = [
-            "*" if item.is_best else "",
-            f"{row.devices} x {row.device}",
-            f"{row.tp}" + (" ep" if row.ep else ""),
-            f"{row.pp}",
-            row.weights,
-            row.kv,
-            f"{row.pool_tokens:,}" if row.pool_tokens is not None else "",
-            f"{row.max_concurrency:,.2f}" if row.max_concurrency is not None else "",
-        ]
-        if priced:
-            cells.append(f"{row.price:,.2f}" if row.price is not None else "")
-        if offloads:
-            cells.append(gib(row.host_bytes or 0))
-        if several:
-            cells.append(row.engine)
-        if models:
-            cells.append(row.model)
-        rows.append(cells)
+    table = _table([item.row for item in shown], [item.is_best for item in shown])
+    if len({item.row.engine for item in found.holding}) > 1:
+        table["engine"] = [item.row.engine for item in shown]
+    for name in GIVES_WAY:
+        if _narrowest(table) > width:
+            table.pop(name, None)
     yield line(f"holds, by {found.order.value}", "head")
-    right = [
-        number
-        for number, name in enumerate(head)
-        if name in ("tokens", "requests", "price", "pp", "host GiB")
-    ]
+    right = [number for number, name in enumerate(table) if name in NUMBERS]
     styles = ["dim", *("good" if item.is_best else "" for item in shown)]
+    rows = [tuple(table), *zip(*table.values(), strict=True)]
     yield from columns(rows, right=right, styles=styles, width=width, wrap_column=1)
     if len(eligible) > limit:
         yield line(f"  and {len(eligible) - limit:,} more (--limit)", "dim")
     yield from wrapped(_front_text(found.holding), width, style="dim", rest="  ")
     first = eligible[0].row
     yield from wrapped(f"the first: {first.engine} {first.flags}".rstrip(), width, rest="  ")
+
+
+def _table(rows: Sequence[Row], best: Sequence[bool]) -> dict[str, list[str]]:
+    """Cells of each column by its head; prices and host memory where they tell something."""
+    table = {
+        "": ["*" if is_best else "" for is_best in best],
+        "device": [f"{row.devices} x {row.device}" for row in rows],
+        "tp": [f"{row.tp}" + (" ep" if row.ep else "") for row in rows],
+        "pp": [f"{row.pp}" for row in rows],
+        "weights": [row.weights for row in rows],
+        "KV": [row.kv for row in rows],
+        "tokens": [f"{row.pool_tokens:,}" if row.pool_tokens is not None else "" for row in rows],
+        "requests": [
+            f"{row.max_concurrency:,.2f}" if row.max_concurrency is not None else "" for row in rows
+        ],
+    }
+    if any(row.price is not None for row in rows):
+        table["price"] = [f"{row.price:,.2f}" if row.price is not None else "" for row in rows]
+    if not all(terms_of(row.engine).keeps_weights for row in rows):
+        table["host GiB"] = [gib(row.host_bytes or 0) for row in rows]
+    return table
+
+
+def _narrowest(table: dict[str, list[str]]) -> int:
+    """Columns of the page where devices go over several lines."""
+    widths = [
+        max(
+            map(
+                len,
+                [name, *(word for cell in cells for word in (cell.split() if name == "device" else [cell]))],
+            )
+        )
+        for name, cells in table.items()
+    ]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _front_text(holding: Sequence[Candidate]) -> str:
