@@ -33,10 +33,6 @@ class KvFormat(Struct, frozen=True, kw_only=True):
     value_bits: int
     scaling: KvScaling = KvScaling.NONE
 
-    @property
-    def is_quantized(self) -> bool:
-        return self.key_bits < 16
-
 
 _PLAIN = {
     "float32": KvFormat(name="float32", key_bits=32, value_bits=32),

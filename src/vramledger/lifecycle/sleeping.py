@@ -27,10 +27,6 @@ class Asleep(Struct, frozen=True, kw_only=True):
     def host_bytes(self) -> ByteRange:
         return total(entry.bytes for entry in self.on_host)
 
-    @property
-    def released_bytes(self) -> ByteRange:
-        return total(entry.bytes for entry in self.released)
-
 
 def asleep(rank: RankLedger, level: SleepLevel) -> Asleep:
     """A rank that served and then went to sleep: what lives for one iteration is over, the rest by the level's rules."""

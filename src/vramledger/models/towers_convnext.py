@@ -11,7 +11,6 @@ DEPTHS = (3, 4, 30, 3)
 WIDTHS = (384, 768, 1536, 3072)
 STEM, SHRINK, KERNEL, EXPAND = 4, 2, 7, 4
 CLASSES = 1024
-STRIDE = STEM * SHRINK ** (len(WIDTHS) - 1)
 
 
 def convnext_xxlarge(place: Place) -> Tower:

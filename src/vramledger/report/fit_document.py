@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -93,8 +92,3 @@ def _candidate(item: Candidate) -> CandidateDocument:
         kv_loss=item.cost.kv_loss,
         plan=item.row,
     )
-
-
-def sweep_document(rows: Iterable[Row]) -> SweepDocument:
-    """The grid as it is published."""
-    return SweepDocument(schema_version=SCHEMA_VERSION, kind="sweep", rows=tuple(rows))

@@ -12,7 +12,6 @@ from vramledger.engines.sglang.states import SlotBytes
 from vramledger.units import GIB
 
 TYPED_SINCE = (5, 13)
-STATES_ALLOCATED_SINCE = (5, 4)
 
 
 def log_lines(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from vramledger.engines.sglang.layers import DRAFT_IN_CELL_SINCE, StageCells
+from vramledger.engines.sglang.layers import StageCells
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.states import SlotBytes
 from vramledger.units import GIB, ceil_div, round_up
@@ -290,13 +290,6 @@ def request_table_bytes(requests: int, settings: Settings) -> int:
 def pool_rows(tokens: int, settings: Settings) -> int:
     """Rows that are allocated for a pool: the padding page comes on top."""
     return tokens + settings.page_size
-
-
-def draft_pool_bytes(cells: StageCells, per_layer: int, tokens: int, settings: Settings) -> int:
-    """KV of a draft, as many tokens as the target; outside the cell before 0.5.14."""
-    if settings.version.since(*DRAFT_IN_CELL_SINCE):
-        return cells.draft_bytes * pool_rows(tokens, settings)
-    return per_layer * pool_rows(tokens, settings)
 
 
 def pages(tokens: int, settings: Settings) -> int:

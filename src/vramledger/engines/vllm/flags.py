@@ -244,10 +244,5 @@ _NOT_NEGATIVE = (
 )
 
 
-def flag_names() -> tuple[str, ...]:
-    """Every flag's name as Python spells it."""
-    return VllmFlags.__struct_fields__
-
-
 def _bad(name: str, value: object, rule: str) -> FlagError:
     return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=value)

@@ -16,8 +16,6 @@ from vramledger.engines.vllm.kv_specs import KvKind, KvSpec, LayerSpec
 from vramledger.engines.vllm.version import VllmVersion
 from vramledger.units import ceil_div
 
-FULL_KINDS = (KvKind.FULL, KvKind.CROSS, KvKind.MLA, KvKind.INDEXER)
-
 
 class Group(Struct, frozen=True, kw_only=True):
     """Layers that share block ids. `specs` are the distinct specs of a uniform-type group, else one."""

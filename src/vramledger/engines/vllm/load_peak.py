@@ -39,7 +39,6 @@ _FORMATS: dict[str, tuple[tuple[int, int], int | None]] = {
     "runai_streamer": ((6, 6), None), "runai_streamer_sharded": ((9, 0), None), "fastsafetensors": ((8, 3), None),
     "instanttensor": ((19, 0), None), "modelexpress": ((24, 0), None), "ipc_cache": ((32, 0), None),
 }  # fmt: skip
-STRATEGIES = ("lazy", "eager", "prefetch", "torchao")
 QUEUED_FILES_SINCE = 24
 TENSORIZER_READERS = (1, 4, 8)
 DEFAULT_THREADS = 4
