@@ -26,6 +26,15 @@ class VramledgerError(Exception):
         self.facts = facts
 
 
+def shorter(value: object) -> str:
+    """A value of any kind as a message shows it, at most 80 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = object.__repr__(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 class InputError(VramledgerError):
     code = "input"
     exit_code = 2

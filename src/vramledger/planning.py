@@ -6,7 +6,7 @@ from os import PathLike, fspath
 
 from vramledger.answer import Plan
 from vramledger.engines import find_engine
-from vramledger.errors import FlagError, InputError
+from vramledger.errors import FlagError, InputError, shorter
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.models.checkpoint import Checkpoint
 
@@ -37,15 +37,15 @@ def plan(
     """
     if not isinstance(engine, str):
         raise FlagError(
-            f"engine must be a name such as 'vllm==0.27.1', not {_shown(engine)}",
+            f"engine must be a name such as 'vllm==0.27.1', not {shorter(engine)}",
             flag="engine",
-            value=_shown(engine),
+            value=shorter(engine),
         )
     if type(concurrency) is not int or concurrency < 1:
         raise FlagError(
-            f"concurrency must be a whole number of at least 1, not {_shown(concurrency)}",
+            f"concurrency must be a whole number of at least 1, not {shorter(concurrency)}",
             flag="concurrency",
-            value=_shown(concurrency),
+            value=shorter(concurrency),
         )
     rules, version = find_engine(engine)
     target = device if isinstance(device, Device) else find_device(device)
@@ -76,15 +76,10 @@ def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoi
     text = fspath(source) if isinstance(source, str | PathLike) else None
     if not isinstance(text, str):
         raise InputError(
-            f"model must be a path or a hub id as text, or what load_model gave, not {_shown(source)}",
+            f"model must be a path or a hub id as text, or what load_model gave, not {shorter(source)}",
             argument="model",
-            value=_shown(source),
+            value=shorter(source),
         )
     from vramledger.models.loading import load_checkpoint
 
     return load_checkpoint(text, headers=headers)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

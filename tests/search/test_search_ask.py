@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,37 @@ def test_rows_come_in_the_order_of_the_axes_wherever_they_are_made(tmp_path: Pat
     assert {row.status for row in rows} == {Status.HOLDS, Status.FAILS}
     again = sweep([model], ["T4", "L40S"], tp=(1, 2), contexts=(4096, 8192), run=over_processes(1))
     assert list(again) == rows
+
+
+@pytest.mark.parametrize(
+    ("ask", "asked", "says"),
+    [
+        (compare, {"device": "L4", "engines": "vllm"}, "engines is a list"),
+        (compare, {"device": "L4", "tp": "2"}, "tp '2' is not a whole number"),
+        (compare, {"device": "L4", "tp": True}, "tp True"),
+        (compare, {"device": "L4", "ep": 1}, "ep 1 is not True or False"),
+        (compare, {"device": "L4", "context_tokens": "32K"}, "'32K'"),
+        (compare, {"device": "L4", "concurrency": 10**5000}, "concurrency <int object"),
+        (compare, {"device": "L4", "engines": (None,)}, "engines None"),
+        (compare, {"device": "L4", "flags": [1]}, "by engine"),
+        (compare, {"device": "L4", "flags": {"vllm==0.11.0": {}}}, "'vllm==0.11.0', which is not asked"),
+        (compare, {"device": "L4", "flags": {"vllm": {"max_num_seq": 1}}}, "did you mean max_num_seqs"),
+        (fit, {"devices": "L4"}, "devices is a list, not 'L4'"),
+        (fit, {"devices": ("L4",), "tp": 2}, "tp is a list, not 2"),
+        (fit, {"devices": ("L4",), "weights": "all"}, "weights is a list"),
+        (fit, {"devices": ("L4",), "order": "cheapest"}, "'cheapest' is not one of devices, price"),
+        (fit, {"devices": ("L4",), "prices": {"L4": "1"}}, "price of L4 is '1'"),
+        (sweep, {"devices": ("L4",), "contexts": ("8K",)}, "contexts '8K'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(
+    tmp_path: Path, ask: Callable[..., object], asked: dict[str, object], says: str
+) -> None:
+    model = load_model(write_config(tmp_path, DENSE))
+    with pytest.raises(FlagError, match=re.escape(says)):
+        ask([model] if ask is sweep else model, **asked)
+
+
+def test_one_model_is_no_list_of_models(tmp_path: Path) -> None:
+    with pytest.raises(FlagError, match="models is a list"):
+        sweep(str(write_config(tmp_path, DENSE)), ["L4"])

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from typing import TypeVar
 
+from vramledger.errors import FlagError, shorter
 from vramledger.hardware.catalogue import devices as catalogue
 from vramledger.hardware.catalogue import find_device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import load_model
 from vramledger.search.comparison import Comparison
 from vramledger.search.comparison import compare as compare_questions
-from vramledger.search.cost import Order, named_prices
+from vramledger.search.cost import Order, named_prices, order_of
 from vramledger.search.evaluation import Subject
 from vramledger.search.fit import Fit, Limits
 from vramledger.search.fit import fit as fit_grid
 from vramledger.search.grid import Grid
 from vramledger.search.rows import Row
 from vramledger.search.sweep import Runner, Work, chunks, in_process
-from vramledger.search.terms import asked_engines
+from vramledger.search.terms import asked_engines, check_engine_flags
 from vramledger.search.weights import STORED, is_plain
 
 Model = str | PathLike[str] | Checkpoint
 Flags = Mapping[str, Mapping[str, object]]
+Value = TypeVar("Value")
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Numbers of devices tried where none are named."""
 
@@ -47,7 +50,7 @@ def compare(
     """
     grid = Grid(
         devices=(find_device(device).name,),
-        engines=tuple(engines) or asked_engines(),
+        engines=_listed("engines", engines) or asked_engines(),
         tp=(tp,),
         pp=(pp,),
         ep=(ep,),
@@ -55,6 +58,7 @@ def compare(
         contexts=(context_tokens,),
         concurrency=(concurrency,),
     )
+    check_engine_flags(flags or {}, grid.engines)
     return compare_questions(list(grid.questions()), Subject((_loaded(model),), flags))
 
 
@@ -82,21 +86,23 @@ def fit(
     `prices` are those of one device by any of its names. Raises as `compare`, and FlagError for an order by price where a
     device has none.
     """
-    limits, by, costs = limits or Limits(), Order(order), named_prices(prices or {})
+    limits, by, costs = limits or Limits(), order_of(order), named_prices(prices or {})
     checkpoint = _loaded(model)
-    if STORED in weights and is_plain(checkpoint):
-        weights = [name for name in weights if name != "bf16"]  # what it is already
+    formats = _listed("weights", weights)
+    if STORED in formats and is_plain(checkpoint):
+        formats = tuple(name for name in formats if name != "bf16")  # what it is already
     grid = Grid(
-        weights=tuple(weights),
+        weights=formats,
         devices=_names(devices) or tuple(item.name for item in catalogue()),
-        engines=tuple(engines),
-        tp=tuple(tp) or _up_to(min(limits.most_devices, limits.devices_per_node)),
-        pp=tuple(pp) or _up_to(limits.most_devices),
-        ep=tuple(ep),
-        kv=tuple(kv),
+        engines=_listed("engines", engines),
+        tp=_listed("tp", tp) or _up_to(min(limits.most_devices, limits.devices_per_node)),
+        pp=_listed("pp", pp) or _up_to(limits.most_devices),
+        ep=_listed("ep", ep),
+        kv=_listed("kv", kv),
         contexts=(context_tokens,),
         concurrency=(concurrency,),
     )
+    check_engine_flags(flags or {}, grid.engines)
     by.check_prices(grid.devices, costs)
     subject = Subject((checkpoint,), flags)
     work = Work(
@@ -135,17 +141,18 @@ def sweep(
     as `fit`.
     """
     grid = Grid(
-        models=len(models),
-        weights=tuple(weights),
+        models=len(_listed("models", models)),
+        weights=_listed("weights", weights),
         devices=_names(devices),
-        engines=tuple(engines),
-        tp=tuple(tp),
-        pp=tuple(pp),
-        ep=tuple(ep),
-        kv=tuple(kv),
-        contexts=tuple(contexts),
-        concurrency=tuple(concurrency),
+        engines=_listed("engines", engines),
+        tp=_listed("tp", tp),
+        pp=_listed("pp", pp),
+        ep=_listed("ep", ep),
+        kv=_listed("kv", kv),
+        contexts=_listed("contexts", contexts),
+        concurrency=_listed("concurrency", concurrency),
     )
+    check_engine_flags(flags or {}, grid.engines)
     work = Work(
         grid=grid,
         checkpoints=tuple(_loaded(model) for model in models),
@@ -159,8 +166,15 @@ def _loaded(model: Model) -> Checkpoint:
     return model if isinstance(model, Checkpoint) else load_model(model)
 
 
+def _listed(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
+    """A text is a sequence too, but of letters. Raises FlagError for one and for what is no sequence."""
+    if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
+        raise FlagError(f"{name} is a list, not {shorter(values)}", flag=name, value=shorter(values))
+    return tuple(values)
+
+
 def _names(devices: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(find_device(name).name for name in devices))
+    return tuple(dict.fromkeys(find_device(name).name for name in _listed("devices", devices)))
 
 
 def _up_to(most: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from vramledger.errors import FlagError
+from vramledger.errors import FlagError, shorter
 from vramledger.hardware.catalogue import find_device
 from vramledger.search.rows import Row
 from vramledger.search.terms import KV_LOSS
@@ -45,6 +45,16 @@ class Cost(Struct, frozen=True, kw_only=True):
     tokens: int
     weights_loss: int
     kv_loss: int
+
+
+def order_of(name: str) -> Order:
+    """Raises FlagError for another name than those of `Order`."""
+    try:
+        return Order(name)
+    except ValueError:
+        raise FlagError(
+            f"order {shorter(name)} is not one of {', '.join(Order)}", flag="order", value=shorter(name)
+        ) from None
 
 
 def cost_of(row: Row) -> Cost:
@@ -104,9 +114,11 @@ def named_prices(prices: Mapping[str, float]) -> dict[str, float]:
     Raises FlagError for one that is no number of at least 0, DeviceError for an unknown device.
     """
     for name, price in prices.items():
-        if not 0 <= price < DEAREST:
+        if type(price) not in (int, float) or not 0 <= price < DEAREST:
             raise FlagError(
-                f"the price of {name} is {price}, no number of at least 0", flag="price", value=price
+                f"the price of {name} is {shorter(price)}, no number of at least 0",
+                flag="price",
+                value=shorter(price),
             )
     return {find_device(name).name: price for name, price in prices.items()}
 

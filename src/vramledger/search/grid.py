@@ -7,7 +7,7 @@ from math import prod
 
 from msgspec import Struct
 
-from vramledger.errors import FlagError
+from vramledger.errors import FlagError, shorter
 from vramledger.search.terms import KV_LOSS, Question, terms_of
 from vramledger.search.weights import STORED, choice_of
 
@@ -37,12 +37,7 @@ class Grid(Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             if not getattr(self, name):
                 raise FlagError(f"nothing to try: {name} has no value", flag=name)
-        for name in ("tp", "pp", "concurrency", "contexts"):
-            for value in getattr(self, name):
-                if value is not None and not 1 <= value <= LARGEST_COUNT:
-                    raise FlagError(
-                        f"{name} {value} is not from 1 to {LARGEST_COUNT}", flag=name, value=value
-                    )
+        self._check_kinds()
         for name in self.weights:
             choice_of(name)
         for engine in self.engines:
@@ -58,6 +53,27 @@ class Grid(Struct, frozen=True, kw_only=True):
                 flag="grid",
                 value=len(self),
             )
+
+    def _check_kinds(self) -> None:
+        for name in ("tp", "pp", "concurrency", "contexts"):
+            for value in getattr(self, name):
+                if value is None and name == "contexts":
+                    continue
+                if type(value) is not int or not 1 <= value <= LARGEST_COUNT:
+                    shown = shorter(value)
+                    raise FlagError(
+                        f"{name} {shown} is not a whole number from 1 to {LARGEST_COUNT}",
+                        flag=name,
+                        value=shown,
+                    )
+        for name, kind, what in (
+            ("ep", bool, "True or False"), ("weights", str, "a name"), ("devices", str, "a name"),
+            ("engines", str, "a name"), ("kv", str, "a name"),
+        ):  # fmt: skip
+            for value in getattr(self, name):
+                if type(value) is not kind:
+                    shown = shorter(value)
+                    raise FlagError(f"{name} {shown} is not {what}", flag=name, value=shown)
 
     @property
     def _axes(self) -> tuple[tuple[object, ...], ...]:

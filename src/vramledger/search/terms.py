@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from vramledger.engines import check_engine, engine_name, engine_names, find_engine
 from vramledger.engines.option import closest, known_names, plain_name, read_value, unknown_flag
-from vramledger.errors import FlagError
+from vramledger.errors import FlagError, shorter
 from vramledger.search.weights import choice_of
 
 KV_LOSS: Mapping[str, int] = MappingProxyType(
@@ -196,6 +196,25 @@ def _word(word: str | None, engine: str, lacks: str) -> str:
     if word is None:
         raise Unasked(f"{engine} {lacks}")
     return word
+
+
+def check_engine_flags(flags: Mapping[str, Mapping[str, object]], engines: Iterable[str]) -> None:
+    """Raises FlagError for flags of an engine that is not among `engines`, as they are named, and for flags that it does
+    not have; their values are for the engine to read."""
+    asked = tuple(engines)
+    if not isinstance(flags, Mapping) or not all(isinstance(own, Mapping) for own in flags.values()):
+        raise FlagError(f"flags are names and values by engine, not {shorter(flags)}", flag="flags")
+    for engine, own in flags.items():
+        if engine not in asked:
+            raise FlagError(
+                f"flags for {engine!r}, which is not asked; asked: {', '.join(asked)}",
+                flag="flags",
+                value=engine,
+            )
+        known = known_names(find_engine(engine)[0].OPTIONS)
+        for name in own:
+            if name not in known:
+                raise unknown_flag(name, known, engine_name(engine))
 
 
 def read_engine_flags(texts: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
