@@ -17,6 +17,11 @@ _BINARY = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
 _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 request", "1,000 requests"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def ceil_div(numerator: int, denominator: int) -> int:
     """Smallest whole number not below numerator / denominator."""
     return -(-numerator // denominator)

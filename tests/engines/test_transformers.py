@@ -330,3 +330,37 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Paged cache initialized" in page
     assert max(map(len, page.splitlines())) <= 80
     assert main([*asked, "--max-model-len", "8K"]) == 2
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "5.17.0"])
+def test_nothing_left_for_a_batch_is_a_refusal_and_no_negative_entry(version: str) -> None:
+    answer = planned("custom:18GiB", version=version, num_blocks=4096, max_length=32768)
+    assert answer.verdict.holds is False
+    assert "a batch of 1 token need" in answer.verdict.summary
+    assert all(entry.bytes.low >= 0 for entry in answer.ranks[0].entries)
+
+
+@pytest.mark.parametrize(("version", "flags"), [("5.23.0", {"num_blocks": 1}), ("5.0.0", {})])
+def test_a_cap_on_blocks_is_no_shortfall_of_memory(version: str, flags: dict[str, Any]) -> None:
+    answer = plan(checkpoint("dense"), "H200", engine=f"transformers=={version}", concurrency=64, **flags)
+    assert answer.verdict.holds is False
+    assert answer.verdict.shortfall_bytes == 0
+    assert "whatever the memory" in answer.verdict.summary
+
+
+def test_many_requests_hold_at_a_length_that_is_named() -> None:
+    answer = plan(checkpoint("dense"), "H100", engine="transformers", concurrency=40, remedies=True)
+    length = next(text.split()[1] for text in answer.verdict.remedies if text.startswith("--max-length"))
+    again = plan(checkpoint("dense"), "H100", engine="transformers", concurrency=40, max_length=length)
+    assert again.verdict.holds
+
+
+def test_sizes_beyond_the_librarys_indices_are_refused_and_large_ones_shown(
+    tmp_path: Path, capsys: Any
+) -> None:
+    model = str(write_config(tmp_path, DENSE))
+    args = ["plan", model, "--device", "H100", "--engine", "transformers", "--cb-max-batch-tokens"]
+    assert main([*args, "1000000000000"]) == 2
+    assert "at most 2147483647" in capsys.readouterr().err
+    assert main([*args, "2147483647"]) == 10
+    assert "does not fit" in capsys.readouterr().out

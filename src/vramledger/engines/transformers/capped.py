@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import floor, sqrt
 
 from vramledger.engines.transformers.grouped import BF16, INT32, INT64, Coefficients, GroupedCache, reserve
-from vramledger.engines.transformers.sizing import Reserve, Solution
+from vramledger.engines.transformers.sizing import Reserve, Solution, settled
 from vramledger.ledger import Owner
 
 BLOCK_LIMIT, FILL = 4096, 0.01
@@ -64,12 +64,7 @@ class CappedRules(GroupedCache, frozen=True, kw_only=True):
         """The fewest blocks and batch tokens that any peak allows."""
         found = [self._at(peak, available_bytes) for peak in self.peaks]
         batch, blocks = min(batch for batch, _ in found), min(blocks for _, blocks in found)
-        return Solution(
-            available_bytes=available_bytes,
-            batch_tokens=batch,
-            units=blocks,
-            footprint_bytes=self.footprint(batch, blocks),
-        )
+        return settled(available_bytes, batch, blocks, self.footprint)
 
     def _at(self, peak: Coefficients, available_bytes: int) -> tuple[int, int]:
         batch, blocks = self.settings.flags.max_batch_tokens, self.settings.flags.num_blocks

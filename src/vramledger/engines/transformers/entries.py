@@ -20,7 +20,7 @@ from vramledger.ledger import (
 )
 from vramledger.models.mixers import DenseMlp, MixtureOfExperts
 from vramledger.models.model import Model
-from vramledger.units import GIB, KIB, MIB
+from vramledger.units import GIB, KIB, MIB, counted
 
 _CACHE_FILE = "generation/continuous_batching/cache.py"
 _BATCH = frozenset({Phase.WARMUP, Phase.PREFILL, Phase.RECOVERY})
@@ -160,7 +160,7 @@ def _beyond(model: Model, settings: Settings, sized: Sized) -> list[Entry]:
             _entry(
                 Owner.GRAPH_POOL, "CUDA graphs", AFTER_LOAD,
                 ByteRange(scale * each.low, scale * each.expected, scale * each.high),
-                assumed("bytes a graph and layer as in vLLM's logs", f"{graphs} graphs captured at warm-up"),
+                assumed("bytes a graph and layer as in vLLM's logs", f"{counted(graphs, 'graph')} captured at warm-up"),
                 inside=False,
             )
         )  # fmt: skip

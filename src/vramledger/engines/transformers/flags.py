@@ -7,6 +7,7 @@ from msgspec import Struct
 from vramledger.errors import FlagError
 
 SMALLEST_PAGE = 4
+_MOST = 2**31 - 1
 QUANTIZATIONS = ("bnb-4bit", "bnb-8bit")
 
 
@@ -45,6 +46,8 @@ class TransformersFlags(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise _bad(name, value, "must be at least 1")
+            if value is not None and value > _MOST:
+                raise _bad(name, value, f"must be at most {_MOST}: the library counts in int32")
         if self.tp_size > 4096:
             raise _bad("tp_size", self.tp_size, "must be at most 4096")
         if self.block_size is not None and self.block_size < SMALLEST_PAGE:

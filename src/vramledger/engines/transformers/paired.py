@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import floor, sqrt
 
 from vramledger.engines.transformers.grouped import BF16, INT32, GroupedCache, reserve
-from vramledger.engines.transformers.sizing import Reserve, Solution
+from vramledger.engines.transformers.sizing import Reserve, Solution, settled
 from vramledger.ledger import Owner
 
 BATCH_LIMIT, BLOCK_LIMIT, FILL = 256, 4096, 0.01
@@ -44,12 +44,7 @@ class PairedRules(GroupedCache, frozen=True, kw_only=True):
             batch = self._batch(available_bytes, blocks)
         assert blocks is not None
         assert batch is not None
-        return Solution(
-            available_bytes=available_bytes,
-            batch_tokens=batch,
-            units=blocks,
-            footprint_bytes=self.footprint(batch, blocks),
-        )
+        return settled(available_bytes, batch, blocks, self.footprint)
 
     @property
     def _per_cached(self) -> int:

@@ -23,6 +23,7 @@ from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
+from vramledger.units import counted
 
 SHARES = (0.95, 0.98)
 BATCHES = (4096, 2048, 1024, 512)
@@ -166,13 +167,17 @@ def _remedies(answer: Plan, flags: TransformersFlags, concurrency: int) -> Itera
     if concurrency > 1:
         count = int(pool.max_concurrency.low)
         yield (
-            (f"at most {fewer:,} requests of this length at once", flags, fewer)
+            (f"at most {counted(fewer, 'request')} of this length at once", flags, fewer)
             for fewer in (count, count - 1)
             if 1 <= fewer < concurrency
         )
-    length = pool.longest_context.low if concurrency == 1 else pool.context_len // 2
-    if 1 <= length < pool.context_len:
-        yield iter([(f"--max-length {length}", replace(flags, max_length=length), concurrency)])
+    each = pool.tokens.low // concurrency // pool.block_size * pool.block_size
+    lengths = (pool.longest_context.low,) if concurrency == 1 else (pool.context_len // 2, each)
+    yield (
+        (f"--max-length {length}", replace(flags, max_length=length), concurrency)
+        for length in lengths
+        if 1 <= length < pool.context_len
+    )
     yield (
         (f"--tp-size {width}", replace(flags, tp_size=width), concurrency)
         for width in WIDTHS

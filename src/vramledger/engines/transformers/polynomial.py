@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import floor, inf, sqrt
 
 from vramledger.engines.transformers.grouped import FP32, INT32, INT64, Coefficients, GroupedCache, reserve
-from vramledger.engines.transformers.sizing import Reserve, Solution
+from vramledger.engines.transformers.sizing import Reserve, Solution, settled
 from vramledger.ledger import Owner
 
 BATCH_TOKENS, SMALLEST_BATCH = 8192, 256
@@ -67,12 +67,7 @@ class PolynomialRules(GroupedCache, frozen=True, kw_only=True):
             batch = min(self._batch(peak, available_bytes, blocks) for peak in self.peaks)
         assert blocks is not None
         assert batch is not None
-        return Solution(
-            available_bytes=available_bytes,
-            batch_tokens=batch,
-            units=blocks,
-            footprint_bytes=self.footprint(batch, blocks),
-        )
+        return settled(available_bytes, batch, blocks, self.footprint)
 
     def _filled(self, peak: Coefficients, available_bytes: int) -> int:
         """Batch tokens where a batch is a tenth of the cache."""

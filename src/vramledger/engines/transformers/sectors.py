@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from vramledger.engines.transformers.geometry import Geometry
 from vramledger.engines.transformers.settings import Settings
-from vramledger.engines.transformers.sizing import CacheGroup, Reserve, Solution
+from vramledger.engines.transformers.sizing import CacheGroup, Reserve, Solution, settled
 from vramledger.ledger import Owner
 from vramledger.units import ceil_div
 
@@ -144,12 +144,7 @@ class SectorRules(Struct, frozen=True, kw_only=True):
             mask = self.mask_bytes(batch, units)
             growth = self.mask_bytes(batch, units + 1) - mask
             units -= ceil_div(mask, self.cost_of_unit + growth)
-        return Solution(
-            available_bytes=available_bytes,
-            batch_tokens=batch,
-            units=units,
-            footprint_bytes=self.footprint(batch, units),
-        )
+        return settled(available_bytes, batch, units, self.footprint)
 
     def footprint(self, batch_tokens: int, units: int) -> int:
         """Everything the handler counts for a batch of so many tokens and so many sectors."""

@@ -57,6 +57,19 @@ class Solution(Struct, frozen=True, kw_only=True):
         return self.units > 0 and self.batch_tokens > 0 and self.footprint_bytes <= self.available_bytes
 
 
+def settled(
+    available_bytes: int, batch_tokens: int, units: int, footprint: Callable[[int, int], int]
+) -> Solution:
+    """What comes of the equations. Where nothing is left for a batch they end below 0: no token then."""
+    batch_tokens = max(batch_tokens, 0)
+    return Solution(
+        available_bytes=available_bytes,
+        batch_tokens=batch_tokens,
+        units=units,
+        footprint_bytes=footprint(batch_tokens, units),
+    )
+
+
 def share_of(free_bytes: int, settings: Settings) -> int:
     """int(free x max_memory_percent), in the library's own floating point."""
     return int(free_bytes * settings.memory_percent)

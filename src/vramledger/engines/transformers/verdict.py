@@ -11,9 +11,10 @@ from vramledger.engines.transformers.version import rules_note
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import RankLedger
 from vramledger.models.checkpoint import Checkpoint
-from vramledger.units import format_bytes, format_gib
+from vramledger.units import counted, format_bytes, format_gib
 from vramledger.verdict import Verdict
 
+_NO_LIMIT = 1 << 60
 OUTSIDE = "weights, the driver's context and what the handler does not count"
 
 
@@ -55,7 +56,8 @@ def _start(settings: Settings, sized: Sized) -> list[Finding]:
         ]
     stated = settings.flags.num_blocks is not None
     least = best.units if stated else 1
-    short = sized.rules.footprint(best.batch_tokens, max(least, 1)) - best.available_bytes
+    batch = max(best.batch_tokens, 1)
+    short = max(sized.rules.footprint(batch, max(least, 1)) - best.available_bytes, 1)
     what = (
         f"{settings.flags.num_blocks} blocks"
         if stated
@@ -65,31 +67,38 @@ def _start(settings: Settings, sized: Sized) -> list[Finding]:
     )
     if not best.fits:
         text = (
-            f"{what} and a batch of {best.batch_tokens:,} tokens need {format_bytes(max(short, 0))} more than the share "
+            f"{what} and a batch of {counted(batch, 'token')} need {format_bytes(short)} more than the share "
             f"{settings.memory_percent:g} of free memory: the library raises at start"
         )
-        return [Finding(certain=True, text=text, shortfall_bytes=max(short, 0))]
+        return [Finding(certain=True, text=text, shortfall_bytes=short)]
     text = (
-        f"whether {what} and a batch of {best.batch_tokens:,} tokens fit the share {settings.memory_percent:g} of free "
+        f"whether {what} and a batch of {counted(batch, 'token')} fit the share {settings.memory_percent:g} of free "
         f"memory, {format_gib(sized.available.low)} to {format_gib(sized.available.high)}"
     )
     return [Finding(certain=False, text=text)]
 
 
 def _requests(settings: Settings, sized: Sized, requests: int) -> list[Finding]:
-    most = min(settings.max_requests, sized.expected.batch_tokens)
+    if not sized.high.fits:
+        return []
+    most = min(settings.max_requests, sized.high.batch_tokens)
     if requests > most:
         return [
             Finding(certain=True, text=f"a batch has at most {most:,} requests, {requests:,} are asked for")
         ]
-    if not sized.high.fits:
-        return []
     need, units = needed_units(sized, settings, requests), sized.units
     word = "sectors" if settings.version.since(18) else "blocks"
     many = "one request" if requests == 1 else f"{requests:,} requests"
     if need > units.high:
         short = (need - units.high) * sized.rules.unit_bytes
         text = f"{many} of {settings.context_len:,} tokens fill {need:,} {word} of the cache, at most {units.high:,} are there"
+        if sized.rules.solve(_NO_LIMIT).units < need:
+            limit = (
+                f"--cb-num-blocks {settings.flags.num_blocks}"
+                if settings.flags.num_blocks is not None
+                else f"transformers {settings.version}"
+            )
+            return [Finding(certain=True, text=f"{text}, limited by {limit} whatever the memory")]
         return [Finding(certain=True, text=text, shortfall_bytes=short)]
     if need > units.low:
         text = f"{many} of {settings.context_len:,} tokens fill {need:,} {word}, {units.low:,} to {units.high:,} are there"
