@@ -591,3 +591,40 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "for max tokens in paged KV cache" in page
     assert max(map(len, page.splitlines())) <= 80
     assert main([*asked, "--backend", "onnx"]) == 2
+
+
+def test_a_decode_steps_activation_says_its_own_tokens() -> None:
+    entries = plan(checkpoint("dense"), "H100", engine="tensorrt-llm", max_batch_size=64).ranks[0].entries
+    found = {entry.name: entry for entry in entries if entry.owner is Owner.ACTIVATION}
+    decode, full = found["activation of a decode step"], found["activation of a full step"]
+    assert (decode.evidence.formula or "").startswith("64 tokens x ")
+    assert decode.bytes.expected * 8192 == full.bytes.expected * 64
+
+
+@pytest.mark.parametrize("flags", [{"max_tokens": 1000}, {"max_tokens": 1000, "max_seq_len": 32768}])
+def test_a_cap_on_tokens_is_no_shortfall_of_memory(flags: dict[str, Any]) -> None:
+    verdict = plan(checkpoint("dense"), "H100", engine="tensorrt-llm", concurrency=4, **flags).verdict
+    assert verdict.holds is False
+    assert verdict.shortfall_bytes == 0
+    assert "limited by --max-tokens 1000 whatever the memory" in verdict.summary
+
+
+def test_a_state_type_that_is_none_names_its_flag() -> None:
+    with pytest.raises(FlagError, match="--mamba-ssm-cache-dtype nonsense is not a type"):
+        plan(checkpoint("recurrent"), "H100", engine="tensorrt-llm", mamba_ssm_cache_dtype="nonsense")
+
+
+@pytest.mark.parametrize("flags", [{"tokens_per_block": 7}, {"max_batch_size": 1 << 40}])
+def test_sizes_that_the_engine_cannot_count_are_refused(flags: dict[str, int]) -> None:
+    with pytest.raises(FlagError, match=r"power of two|int32"):
+        plan(checkpoint("dense"), "H100", engine="tensorrt-llm", **flags)  # type: ignore[arg-type]
+
+
+def test_a_shortfall_is_of_the_asked_length_and_falls_with_memory() -> None:
+    found = [
+        plan(checkpoint("dense"), device, engine="tensorrt-llm", concurrency=64) for device in ("L4", "H100")
+    ]
+    small, large = (answer.verdict for answer in found)
+    assert "to which the engine lowers 131,072" in small.summary
+    assert "lowers" not in large.summary
+    assert small.shortfall_bytes > large.shortfall_bytes > 0

@@ -38,8 +38,9 @@ class StepBytes(Struct, frozen=True, kw_only=True):
     formula: str
 
 
-def step_bytes(model: Model, settings: Settings, layers: range) -> StepBytes:
-    """Activations of a step of max_num_tokens: the residual twice, and the widest of attention and MLP."""
+def step_bytes(model: Model, settings: Settings, layers: range) -> tuple[StepBytes, StepBytes]:
+    """Activations of a step of max_num_tokens and of one that decodes a full batch: the residual twice, and the widest
+    of attention and MLP."""
     tp = settings.flags.tp_size
     ways = 1 if settings.flags.enable_attention_dp else tp
     width, what = 0, "nothing"
@@ -58,7 +59,14 @@ def step_bytes(model: Model, settings: Settings, layers: range) -> StepBytes:
         if inner > width:
             width, what = inner, f"MLP {inner}"
     tokens = settings.max_tokens_a_step
-    size = tokens * (2 * model.hidden_size + width) * settings.element_bytes
+    each = (2 * model.hidden_size + width) * settings.element_bytes
+    formula = f"(2 x {model.hidden_size} + {what}) x {settings.element_bytes} B"
+    decoded = min(settings.max_batch * settings.flags.max_beam_width, tokens)
+    return _step(tokens, each, formula, settings), _step(decoded, each, formula, settings)
+
+
+def _step(tokens: int, each_bytes: int, formula: str, settings: Settings) -> StepBytes:
+    size = tokens * each_bytes
     percent = MEASURED_PERCENT if settings.is_pytorch else BUILT_PERCENT
     scale = "" if settings.is_pytorch else f" x {percent[1] / 100:g}"
     ends = [size * end // 100 for end in percent]
@@ -66,7 +74,7 @@ def step_bytes(model: Model, settings: Settings, layers: range) -> StepBytes:
         ends[0] //= SHORTER_PROMPTS
     return StepBytes(
         bytes=ByteRange(*ends),
-        formula=f"{tokens} tokens x (2 x {model.hidden_size} + {what}) x {settings.element_bytes} B{scale}",
+        formula=f"{tokens} tokens x {formula}{scale}",
     )
 
 

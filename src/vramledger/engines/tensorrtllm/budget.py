@@ -42,6 +42,7 @@ class RankTerms(Struct, frozen=True, kw_only=True):
     context: Surroundings
     communicators: Surroundings | None
     step: StepBytes
+    decode_step: StepBytes
     runtime_buffers: ByteRange
     decoder_bytes: int
     graphs: ByteRange
@@ -104,7 +105,7 @@ def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind:
     found = _of_model(checkpoint, settings, device, kind)
     weights, draft, absorbed, layers = found.weights, found.draft, found.absorbed_bytes, found.layers
     context, ranks = driver_context(device), communicators(flags.tp_size * flags.pp_size)
-    step = step_bytes(model, settings, kind.stage.layers)
+    step, decode_step = step_bytes(model, settings, kind.stage.layers)
     loaded = weights.total_bytes + absorbed + (draft.total_bytes if draft else 0)
     held = ByteRange.exact(loaded) + SLACK + context.bytes
     if ranks is not None:
@@ -128,6 +129,7 @@ def rank_terms(checkpoint: Checkpoint, settings: Settings, device: Device, kind:
         context=context,
         communicators=ranks,
         step=step,
+        decode_step=decode_step,
         runtime_buffers=buffers,
         decoder_bytes=decoder,
         graphs=graph_bytes(settings, len(kind.stage.layers)),

@@ -128,9 +128,8 @@ def _stranded(settings: Settings, pools: RankPools, pool: WindowPool | None) -> 
 def _step(model: Model, settings: Settings, terms: RankTerms) -> list[Entry]:
     rows = settings.max_batch * settings.flags.max_beam_width
     logits = rows * model.vocab_size * 4
-    wide = assumed(
-        "a model of the widest layer's tensors, within 0.5 to 2.5 of its middle", terms.step.formula
-    )
+    width = "a model of the widest layer's tensors, within 0.5 to 2.5 of its middle"
+    wide = assumed(width, terms.step.formula)
     sampler = _entry(
         Owner.ACTIVATION, "logits of a full batch", _DECODE, ByteRange(0, logits, 2 * logits),
         calculated(
@@ -158,11 +157,6 @@ def _step(model: Model, settings: Settings, terms: RankTerms) -> list[Entry]:
                 reported("about 100 MB in the engine's documentation"), inside=False,
             ),
         ]  # fmt: skip
-    decode = terms.step.bytes
-    share = max(settings.max_tokens_a_step, 1)
-    of_decode = ByteRange(
-        *(end * min(rows, share) // share for end in (decode.low, decode.expected, decode.high))
-    )
     sizes = graph_sizes(settings)
     counted = f"{len(sizes)} graphs up to a batch of {sizes[-1]}" if sizes else "none"
     return [
@@ -171,8 +165,8 @@ def _step(model: Model, settings: Settings, terms: RankTerms) -> list[Entry]:
             inside=False,
         ),
         _entry(
-            Owner.ACTIVATION, "activation of a decode step", _DECODE, of_decode, wide, lifetime=Lifetime.ITERATION,
-            inside=False,
+            Owner.ACTIVATION, "activation of a decode step", _DECODE, terms.decode_step.bytes,
+            assumed(width, terms.decode_step.formula), lifetime=Lifetime.ITERATION, inside=False,
         ),
         sampler,
         _entry(

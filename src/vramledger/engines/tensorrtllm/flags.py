@@ -13,6 +13,7 @@ BACKENDS = ("pytorch", "tensorrt")
 POLICIES = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
 QUANTIZATIONS = ("fp8", "int8_weight_only", "int4_weight_only")
 ATTENTION_BACKENDS = ("TRTLLM", "FLASHINFER", "VANILLA")
+_MOST = 2**31 - 1
 _POSITIVE = (
     "tp_size", "pp_size", "ep_size", "max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width", "max_tokens",
     "tokens_per_block", "cuda_graph_max_batch_size", "mamba_state_cache_interval",
@@ -82,9 +83,16 @@ class TrtLlmFlags(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise _bad(name, value, "must be at least 1")
+            if value is not None and name != "max_tokens" and value > _MOST:
+                raise _bad(name, value, f"must be at most {_MOST}: the engine counts in int32")
         for name in ("tp_size", "pp_size"):
             if getattr(self, name) > 4096:
                 raise _bad(name, getattr(self, name), "must be at most 4096")
+        size = self.tokens_per_block
+        if size is not None and size & (size - 1):
+            raise _bad(
+                "tokens_per_block", size, "must be a power of two (cpp/tensorrt_llm/kernels/kvCacheUtils.h)"
+            )
         for name in ("max_gpu_total_bytes", "host_cache_size", "lora_host_cache_size"):
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.engines.tensorrtllm.flags import TrtLlmFlags
-from vramledger.errors import FlagError
+from vramledger.errors import FlagError, UnknownFormat
 from vramledger.formats.dtypes import DType, parse_dtype
 from vramledger.models.mixers import (
     RECURRENT,
@@ -143,10 +143,21 @@ def _layer(
     raise _unserved(model, type(mixer).__name__)
 
 
+def _state_dtype(name: str) -> DType:
+    try:
+        return parse_dtype(name)
+    except UnknownFormat:
+        raise FlagError(
+            f"--mamba-ssm-cache-dtype {name} is not a type of recurrent states: auto, bfloat16, float16 or float32",
+            flag="mamba_ssm_cache_dtype",
+            value=name,
+        ) from None
+
+
 def _state(model: Model, mixer: TokenMixer, tp: int, flags: TrtLlmFlags, dtype: DType) -> int:
     """Convolution and recurrent state of one sequence."""
     given = flags.mamba_ssm_cache_dtype
-    recurrent = (model.state_dtype or dtype) if given == "auto" else parse_dtype(given)
+    recurrent = (model.state_dtype or dtype) if given == "auto" else _state_dtype(given)
     match mixer:
         case Mamba2():
             conv = (mixer.inner + 2 * mixer.groups * mixer.state) // tp * (mixer.conv_kernel - 1)

@@ -26,6 +26,7 @@ from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import Entry, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
+from vramledger.units import counted
 
 FRACTIONS = (0.95, 0.97)
 BATCHES = (512, 256, 128, 64, 32, 16, 8)
@@ -201,8 +202,9 @@ def _remedies(answer: Plan, flags: TrtLlmFlags, concurrency: int) -> Iterator[It
     if pool is not None:
         fewer = int(pool.max_concurrency.low)
         if 1 <= fewer < concurrency:
-            yield iter([(f"at most {fewer:,} requests of this length at once", flags, fewer)])
-        lengths = (pool.longest_context.low, pool.context_len // 2, pool.context_len // 4)
+            yield iter([(f"at most {counted(fewer, 'request')} of this length at once", flags, fewer)])
+        each = pool.tokens.low // concurrency // pool.block_size * pool.block_size
+        lengths = (pool.longest_context.low, pool.context_len // 2, pool.context_len // 4, each)
         yield (
             (f"--max-seq-len {length}", replace(flags, max_seq_len=length), concurrency)
             for length in lengths

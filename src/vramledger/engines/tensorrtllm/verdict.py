@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.tensorrtllm.admission import Request, blocks_to_completion
 from vramledger.engines.tensorrtllm.budget import RankTerms
-from vramledger.engines.tensorrtllm.capacity import Capacity, guaranteed
+from vramledger.engines.tensorrtllm.capacity import Capacity, guaranteed, need
 from vramledger.engines.tensorrtllm.held_contexts import beside_held, held_conditions
-from vramledger.engines.tensorrtllm.pools import stranded_blocks
+from vramledger.engines.tensorrtllm.pools import RankPools, fill, stranded_blocks
 from vramledger.engines.tensorrtllm.settings import Settings
 from vramledger.engines.tensorrtllm.spikes import outside_names, spike_conditions
 from vramledger.engines.tensorrtllm.version import rules_note
@@ -19,6 +21,7 @@ from vramledger.models.checkpoint import Checkpoint
 from vramledger.units import format_bytes, format_gib
 from vramledger.verdict import Verdict
 
+_NO_LIMIT = 1 << 60
 OUTSIDE = "what is measured before the pool is sized, or never (graphs, sampling)"
 
 
@@ -37,8 +40,8 @@ def judge(
     beside = beside_held(found, settings)
     findings = [
         *_room(settings, terms, found),
-        *_length(settings, found),
-        *_requests(settings, found, beside, concurrency),
+        *_length(settings, terms, found),
+        *_requests(settings, terms, found, beside, concurrency),
         *device_limit(beyond, OUTSIDE + outside_names(ranks[-1].entries)),
     ]
     index = found.widest
@@ -78,6 +81,23 @@ def _dealt(settings: Settings) -> int:
     return settings.flags.tp_size if settings.flags.enable_attention_dp else 1
 
 
+def _largest(settings: Settings, item: RankTerms) -> RankPools:
+    """What held contexts leave of the pools of a rank that has all the memory it could use."""
+    pools = (fill(item.layers, settings, _NO_LIMIT),)
+    return beside_held(Capacity(low=pools, expected=pools, high=pools), settings).high[0]
+
+
+def _limits(settings: Settings) -> str:
+    """The flags that may hold a pool down where memory does not."""
+    flags = settings.flags
+    given = {
+        "--max-tokens": flags.max_tokens,
+        "--max-gpu-total-bytes": flags.max_gpu_total_bytes,
+        "--max-attention-window": flags.max_attention_window,
+    }
+    return " and ".join(f"{name} {value}" for name, value in given.items() if value) or "windows and batch"
+
+
 def _room(settings: Settings, terms: Sequence[RankTerms], found: Capacity) -> list[Finding]:
     """A pool of no block is an error at start."""
     index = found.widest
@@ -105,7 +125,7 @@ def _room(settings: Settings, terms: Sequence[RankTerms], found: Capacity) -> li
     return []
 
 
-def _length(settings: Settings, found: Capacity) -> list[Finding]:
+def _length(settings: Settings, terms: Sequence[RankTerms], found: Capacity) -> list[Finding]:
     """An asked length that the pool does not hold is lowered without an error: a failure where somebody asked for it."""
     index = found.widest
     low, _, high = found.ends(index)
@@ -119,8 +139,11 @@ def _length(settings: Settings, found: Capacity) -> list[Finding]:
     if high.reached_len < asked:
         text = (
             f"the engine would silently lower max_seq_len from {asked:,} to at most {high.reached_len:,} tokens, what one "
-            f"request finds in the pool; {format_bytes(short)} more of it would hold the asked length"
+            "request finds in the pool"
         )
+        if _largest(settings, terms[index]).reached_len < asked:
+            return [Finding(certain=True, text=f"{text}, limited by {_limits(settings)} whatever the memory")]
+        text += f"; {format_bytes(short)} more of it would hold the asked length"
         return [Finding(certain=True, text=text, shortfall_bytes=short)]
     if low.reached_len < asked:
         text = f"whether max_seq_len {asked:,} stays or is lowered, to {low.reached_len:,} at worst: 'Adjusted max_seq_len'"
@@ -128,7 +151,9 @@ def _length(settings: Settings, found: Capacity) -> list[Finding]:
     return []
 
 
-def _requests(settings: Settings, found: Capacity, beside: Capacity, concurrency: int) -> list[Finding]:
+def _requests(
+    settings: Settings, terms: Sequence[RankTerms], found: Capacity, beside: Capacity, concurrency: int
+) -> list[Finding]:
     """`beside` is what held contexts leave of `found`."""
     share = -(-concurrency // _dealt(settings))
     index = found.widest
@@ -141,13 +166,23 @@ def _requests(settings: Settings, found: Capacity, beside: Capacity, concurrency
         return []
     many = "one request" if share == 1 else f"{share:,} requests"
     if share > most:
+        asked = replace(high, reached_len=settings.asked_len)
         pool = beside.high[index].binding
-        each = blocks_to_completion(
-            Request(prompt=1, new_tokens=high.reached_len - 1, beams=settings.flags.max_beam_width),
-            tokens_per_block=settings.tokens_per_block,
+        short = max(need(pool, asked, settings) * share - pool.blocks, 1) * pool.block_bytes(
+            settings.tokens_per_block
         )
-        short = max(each * share - pool.blocks, 1) * pool.block_bytes(settings.tokens_per_block)
-        text = f"{many} of {high.reached_len:,} tokens are never held together: {most:,} at most are admitted at once"
+        lowered = (
+            ""
+            if high.reached_len >= settings.asked_len
+            else f", to which the engine lowers {settings.asked_len:,},"
+        )
+        text = (
+            f"{many} of {high.reached_len:,} tokens{lowered} are never held together: {most:,} at most "
+            f"{'is' if most == 1 else 'are'} admitted at once"
+        )
+        largest = replace(_largest(settings, terms[index]), reached_len=settings.asked_len)
+        if guaranteed(largest, settings) < share:
+            return [Finding(certain=True, text=f"{text}, limited by {_limits(settings)} whatever the memory")]
         return [Finding(certain=True, text=text, shortfall_bytes=short)]
     if share > least:
         text = f"{many} of {low.reached_len:,} tokens: {least:,} to {most:,} are admitted at once"
