@@ -269,3 +269,31 @@ def test_the_command_plans_for_sglang(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--enable-dp-attention" in capsys.readouterr().out
     assert main([*arguments, "--max-num-seqs", "3"]) == 2
     assert "max-num-seqs" in capsys.readouterr().err
+
+
+def test_a_cap_on_tokens_is_no_shortfall_of_memory() -> None:
+    verdict = planned(
+        LLAMA_3_1_8B, H100, concurrency=2, remedies=True, max_total_tokens=1000, context_length=4096
+    ).verdict
+    assert verdict.holds is False
+    assert verdict.shortfall_bytes == 0
+    assert "--max-total-tokens 1,000 has it whatever the memory" in verdict.summary
+    assert verdict.remedies[0] == "no --max-total-tokens"
+
+
+def test_without_layers_that_keep_tokens_their_number_is_a_flag() -> None:
+    config = {
+        "architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 4,
+        "intermediate_size": 1536, "state_size": 16, "conv_kernel": 4, "time_step_rank": 48, "vocab_size": 50280,
+    }  # fmt: skip
+    verdict = planned(config, H100, concurrency=4, remedies=True, context_length=2048).verdict
+    assert verdict.holds is False
+    assert verdict.shortfall_bytes == 0
+    assert "--max-total-tokens 8192" in verdict.remedies
+
+
+def test_a_shortfall_counts_the_tokens_that_are_missing() -> None:
+    verdict = planned(LLAMA_3_1_8B, H100, concurrency=10, mem_fraction_static=0.8).verdict
+    pool = planned(LLAMA_3_1_8B, H100, mem_fraction_static=0.8).kv_pool
+    assert pool is not None
+    assert verdict.shortfall_bytes == (10 * 131072 - pool.tokens.high) * 131072

@@ -35,6 +35,18 @@ def guaranteed(pools: Pools, terms: RankTerms, settings: Settings) -> tuple[floa
     return min(found, key=lambda item: item[0])
 
 
+def missing_bytes(pools: Pools, terms: RankTerms, settings: Settings, requests: int) -> int:
+    """What the pools lack at least for so many requests of the full context: windowed layers' tokens beside the full
+    layers', neither of which can be taken from the other's pool nor from recurrent states."""
+    cells, length = terms.cells, settings.context_len
+    full = max(request_tokens(length, settings) * requests - pools.tokens, 0)
+    size = full * (cells.full_cell if cells.is_hybrid_swa else cells.plain_cell)
+    if pools.swa_tokens is not None:
+        window = max(window_tokens(length, terms, settings) * requests - pools.swa_tokens, 0)
+        size += window * cells.swa_cell
+    return max(int(size), 1)
+
+
 def longest(pools: Pools, terms: RankTerms, settings: Settings, limit: int) -> int:
     """Tokens one request alone may have: below the pool's, within the model's limit."""
     return max(min(limit, pools.tokens - 1), 0)

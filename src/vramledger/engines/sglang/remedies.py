@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan
 from vramledger.engines.sglang.flags import SglangFlags
+from vramledger.units import counted
 
 Holds = Callable[[SglangFlags, int], bool]
 """Whether the same model, device and version hold under other flags and another concurrency."""
@@ -25,6 +26,7 @@ def find_remedies(answer: Plan, flags: SglangFlags, concurrency: int, holds: Hol
     for candidates in (
         _fractions(answer, flags, concurrency),
         _caps(flags, concurrency),
+        _tokens(answer, flags, concurrency),
         _formats(answer, flags, concurrency),
         _requests(answer, flags, concurrency),
         _contexts(answer, flags, concurrency),
@@ -56,6 +58,15 @@ def _caps(flags: SglangFlags, concurrency: int) -> Iterator[Candidate]:
         yield "--disable-radix-cache", replace(flags, disable_radix_cache=True), concurrency
 
 
+def _tokens(answer: Plan, flags: SglangFlags, concurrency: int) -> Iterator[Candidate]:
+    pool = answer.kv_pool
+    if flags.max_total_tokens is not None:
+        yield "no --max-total-tokens", replace(flags, max_total_tokens=None), concurrency
+    if pool is not None and not pool.bytes_per_token:
+        tokens = pool.context_len * ceil(concurrency / flags.dp_size)
+        yield f"--max-total-tokens {tokens}", replace(flags, max_total_tokens=tokens), concurrency
+
+
 def _formats(answer: Plan, flags: SglangFlags, concurrency: int) -> Iterator[Candidate]:
     pool = answer.kv_pool
     if pool is not None and pool.dtype in ("bfloat16", "float16"):
@@ -68,7 +79,7 @@ def _requests(answer: Plan, flags: SglangFlags, concurrency: int) -> Iterator[Ca
         return
     count = int(pool.max_concurrency.low) * flags.dp_size
     if 1 <= count < concurrency:
-        yield f"at most {count:,} requests of this length at once", flags, count
+        yield f"at most {counted(count, 'request')} of this length at once", flags, count
 
 
 def _contexts(answer: Plan, flags: SglangFlags, concurrency: int) -> Iterator[Candidate]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
-from vramledger.engines.sglang.capacity import guaranteed, request_tokens
-from vramledger.engines.sglang.held_contexts import beside_held, held_bytes, held_conditions
+from vramledger.engines.sglang.capacity import guaranteed, missing_bytes, request_tokens
+from vramledger.engines.sglang.held_contexts import beside_held, held_conditions
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.spikes import outside_names, spike_conditions
@@ -16,7 +16,7 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
-from vramledger.units import ceil_div, format_gib
+from vramledger.units import ceil_div, format_bytes, format_gib
 from vramledger.verdict import Verdict
 
 NEW_TOKEN_RATIO = 0.7
@@ -106,14 +106,22 @@ def _requests(
                 f"asked for{each}"
             )
             return [Finding(certain=True, text=text)]
-        need = pool.admission_bytes_per_request * share + held_bytes(pool, item, settings)
-        short = max(need - pool.bytes.high, 1)
-        text = (
-            f"{many} of {settings.context_len:,} tokens{each} may come to need "
-            f"{request_tokens(settings.context_len, settings) * share:,} tokens; at most {why} are there, "
-            f"{format_gib(short)} less at least"
-        )
-        return [Finding(certain=True, text=text, shortfall_bytes=short)]
+        need = request_tokens(settings.context_len, settings) * share
+        text = f"{many} of {settings.context_len:,} tokens{each} may come to need {need:,} tokens; at most {why} are there"
+        limit = settings.flags.max_total_tokens
+        if limit is not None and need > limit >= sized.high.tokens:
+            return [
+                Finding(
+                    certain=True, text=f"{text}, as --max-total-tokens {limit:,} has it whatever the memory"
+                )
+            ]
+        if not item.cells.plain_cell:
+            text += ", one context's worth, as no layer keeps tokens; --max-total-tokens sets another number"
+            return [Finding(certain=True, text=text)]
+        short = missing_bytes(sized.high, item, settings, share)
+        return [
+            Finding(certain=True, text=f"{text}, {format_bytes(short)} less at least", shortfall_bytes=short)
+        ]
     lowest, why = guaranteed(sized.low, item, settings)
     if int(lowest) < share:
         text = (
