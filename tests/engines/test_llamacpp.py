@@ -18,7 +18,7 @@ from vramledger.engines.llamacpp.options import flags_from, plan_with
 from vramledger.engines.llamacpp.planner import configure, plan
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.engines.llamacpp.version import NEWEST, LlamaBuild, parse_version
-from vramledger.errors import FlagError, UnknownArchitecture
+from vramledger.errors import FlagError, HeaderError, UnknownArchitecture
 from vramledger.hardware.catalogue import find_device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source, load_checkpoint
@@ -336,3 +336,28 @@ def test_short_spellings() -> None:
     assert flags_from({"c": "8k", "np": 2, "ngl": 99, "ctk": "q8_0", "ts": "1,1"}) == LlamaFlags(
         ctx_size=8000, parallel=2, gpu_layers="99", cache_type_k="q8_0", tensor_split="1,1"
     )
+
+
+def test_more_requests_than_slots_can_be_is_a_verdict_and_no_refusal() -> None:
+    answer = plan(checkpoint(LLAMA), find_device("H100"), concurrency=1000, remedies=True)
+    assert answer.verdict.holds is False
+    assert answer.verdict.remedies == ("at most 1 request of this length at once",)
+
+
+@pytest.mark.parametrize("name", ["token_embd.weight", "blk.1.attn_q.weight", "blk.2.ffn_down.weight"])
+def test_a_file_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    writer = llama()
+    writer.tensors = [tensor for tensor in writer.tensors if tensor[0] != name]
+    path = writer.write(tmp_path / "model.gguf")
+    with pytest.raises(HeaderError, match=f"no tensor '{name}'"):
+        plan(load_checkpoint(str(path)), find_device("H100"))
+
+
+def test_blocks_of_the_full_layers_make_their_cache_and_windows_lie_beside_it() -> None:
+    pool = planned(GEMMA, ctx_size=32768, parallel=1).kv_pool
+    assert pool is not None
+    full, windowed = pool.groups
+    assert pool.bytes_per_block == full.num_layers * full.page_bytes
+    assert windowed.pool_blocks is not None
+    beside = windowed.pool_blocks.expected * windowed.num_layers * windowed.page_bytes
+    assert pool.num_blocks.expected * pool.bytes_per_block + beside == pool.bytes.expected

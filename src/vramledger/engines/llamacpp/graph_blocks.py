@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from vramledger.engines.llamacpp.file_tensors import FileTensor
 from vramledger.engines.llamacpp.tensor_graph import HOST, Graph, GraphTensor
+from vramledger.errors import HeaderError
 from vramledger.formats.ggml import ggml_type
 from vramledger.models.mixers import (
     FullAttention,
@@ -94,10 +95,21 @@ class Blocks:
     def has(self, name: str) -> bool:
         return name in self.tensors
 
+    def stored(self, name: str) -> FileTensor:
+        """The file's tensor. Raises HeaderError where it has none, as loading does."""
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise HeaderError(
+                f"the file has no tensor {name!r}, which llama.cpp needs for a model of these keys; the file is cut short, "
+                "a part of it is missing, or its keys are wrong",
+                tensor=name,
+            )
+        return tensor
+
     def weight(self, name: str) -> GraphTensor:
         made = self._weights.get(name)
         if made is None:
-            tensor = self.tensors[name]
+            tensor = self.stored(name)
             made = self.graph.weight(
                 *tensor.dims, device=self.places.get(name, self.layer_device), size_bytes=tensor.size_bytes
             )
@@ -537,7 +549,7 @@ class Blocks:
         graph, batch = self.graph, self.batch
         length, sequences = batch.tokens_per_sequence, batch.sequences
         inner, state = mixer.inner, mixer.state
-        rank = self.tensors[f"{block}ssm_dt.weight"].dims[0]
+        rank = self.stored(f"{block}ssm_dt.weight").dims[0]
         gathered = graph.reshape(
             self.states((mixer.conv_kernel - 1) * inner, copy), mixer.conv_kernel - 1, inner, sequences
         )

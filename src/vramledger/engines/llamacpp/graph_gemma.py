@@ -37,7 +37,7 @@ class EffectiveGemma:
 
     def _rows(self) -> GraphTensor:
         graph = self.graph
-        table = self.blocks.tensors["per_layer_token_embd.weight"]
+        table = self.blocks.stored("per_layer_token_embd.weight")
         self.width = table.dims[0] // self.model.num_layers
         graph.device = HOST
         stored = graph.weight(*table.dims, device=HOST)

@@ -151,7 +151,7 @@ class _Builder:
             cur = self._rows(cur, outputs)
         head = "output.weight" if self.blocks.has("output.weight") else "token_embd.weight"
         graph.device = self.plan.output_device
-        tensor = self.blocks.tensors[head]
+        tensor = self.blocks.stored(head)
         weight = graph.weight(*tensor.dims, device=self.plan.output_device, size_bytes=tensor.size_bytes)
         if self.plan.offloads and self.plan.output_device == HOST:
             graph.device = 0
@@ -173,7 +173,7 @@ class _Builder:
         graph, tokens = self.graph, self.batch.tokens
         width = self.model.hidden_size
         graph.device = HOST
-        table = self.blocks.tensors["token_embd.weight"]
+        table = self.blocks.stored("token_embd.weight")
         stored = graph.weight(*table.dims, device=HOST)
         rows = graph.op("get_rows", (width, tokens), stored, graph.input(tokens))
         graph.expand(rows)

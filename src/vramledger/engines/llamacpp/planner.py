@@ -14,7 +14,7 @@ from vramledger.engines.llamacpp.entries import device_entries, host_entries, ou
 from vramledger.engines.llamacpp.extra_files import extra_files
 from vramledger.engines.llamacpp.file_model import FileModel, file_model
 from vramledger.engines.llamacpp.fit import Fitted, fit
-from vramledger.engines.llamacpp.flags import LlamaFlags
+from vramledger.engines.llamacpp.flags import MOST_SLOTS, LlamaFlags
 from vramledger.engines.llamacpp.held_contexts import held, held_conditions, held_findings
 from vramledger.engines.llamacpp.log_lines import device_name, log_lines
 from vramledger.engines.llamacpp.measure import Measured, measure
@@ -30,7 +30,7 @@ from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import FloatRange, IntRange, KvGroup, KvPool
-from vramledger.units import GIB, format_gib
+from vramledger.units import GIB, counted, format_gib
 from vramledger.verdict import Verdict
 
 OUTSIDE = "buffers, driver context and kernels"
@@ -216,7 +216,7 @@ def _pool(measured: Measured) -> KvPool | None:
     return KvPool(
         bytes=_exact(total),
         groups=tuple(groups),
-        bytes_per_block=rows + window_row,
+        bytes_per_block=rows or window_row,
         bytes_per_token=rows,
         state_bytes_per_sequence=state,
         block_size=1,
@@ -388,18 +388,12 @@ def _remedies(answer: Plan, flags: LlamaFlags, concurrency: int) -> Iterator[Ite
     )
     if concurrency > 1 and pool is not None:
         size = pool.context_len * concurrency
-        yield iter(
-            [
-                (
-                    f"-c {size} -np {concurrency}",
-                    replace(flags, ctx_size=size, parallel=concurrency, kv_unified=False),
-                    concurrency,
-                )
-            ]
-        )
+        if concurrency <= MOST_SLOTS:
+            changed = replace(flags, ctx_size=size, parallel=concurrency, kv_unified=False)
+            yield iter([(f"-c {size} -np {concurrency}", changed, concurrency)])
         fewer = max(1, int(pool.max_concurrency.low))
         if fewer < concurrency:
-            yield iter([(f"at most {fewer} request(s) of this length at once", flags, fewer)])
+            yield iter([(f"at most {counted(fewer, 'request')} of this length at once", flags, fewer)])
     offloaded = int(now["gpu_layers"])
     if not flags.cpu_moe:
         yield iter([("--cpu-moe", replace(flags, cpu_moe=True), concurrency)])
