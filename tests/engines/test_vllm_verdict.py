@@ -135,3 +135,17 @@ def test_a_device_of_more_memory_never_turns_a_plan_away() -> None:
         assert rank >= last
         last = rank
     assert last == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"num_gpu_blocks_override": 2}, "--num-gpu-blocks-override 2"),
+        ({"kv_cache_memory_bytes": 1 << 20}, "--kv-cache-memory-bytes"),
+    ],
+)
+def test_a_pool_set_by_a_flag_is_no_shortfall_of_memory(flags: dict[str, Any], named: str) -> None:
+    found = ask(LLAMA_3_1_8B, max_model_len=8192, **flags).verdict
+    assert found.holds is False
+    assert found.shortfall_bytes == 0
+    assert named in found.summary

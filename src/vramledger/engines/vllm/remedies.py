@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
+from vramledger.units import counted
 
 Holds = Callable[[ParallelPlan, VllmFlags, int], bool]
 """Whether the same model, device and version hold under another plan, other flags, another concurrency."""
@@ -99,7 +100,7 @@ def _requests(
         return
     count = int(pool.max_concurrency.low) * parallel.dp
     if 1 <= count < concurrency:
-        yield f"at most {count:,} requests of this length at once", parallel, flags, count
+        yield f"at most {counted(count, 'request')} of this length at once", parallel, flags, count
 
 
 def _contexts(

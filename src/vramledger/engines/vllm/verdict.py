@@ -172,12 +172,25 @@ def _kv_memory(
     room, need = available[worst], terms[worst].bytes_per_block * blocks
     if lacking[worst].low > 0:
         text = _shortage(settings, room, need, lacking[worst].low, length, requests)
+        fixed = _fixed(settings)
+        if fixed:
+            return [Finding(certain=True, text=f"{text}, as {fixed} has it whatever the memory")]
         return [Finding(certain=True, text=text, shortfall_bytes=lacking[worst].low)]
     if lacking[worst].high > 0 or room.low <= 0:
         left = f"{format_gib(room.low)} to {format_gib(room.high)} are left ({format_gib(room.expected)} expected)"
         text = f"the start-up's own figure for KV memory: {format_gib(need)} are needed, {left}"
         return [Finding(certain=False, text=text)]
     return []
+
+
+def _fixed(settings: Settings) -> str:
+    """The flag that sets the pool, "" where memory does."""
+    flags = settings.flags
+    if flags.num_gpu_blocks_override is not None:
+        return f"--num-gpu-blocks-override {flags.num_gpu_blocks_override}"
+    if flags.kv_cache_memory_bytes is not None:
+        return f"--kv-cache-memory-bytes {flags.kv_cache_memory_bytes}"
+    return ""
 
 
 def _shortage(settings: Settings, room: ByteRange, need: int, short: int, length: int, requests: int) -> str:
