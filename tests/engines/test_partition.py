@@ -74,7 +74,7 @@ def test_stages_follow_each_other(counts: list[int]) -> None:
     stages = stage_ranges(counts)
     assert [layer for stage in stages for layer in stage] == list(range(sum(counts)))
     assert given_stages(sum(counts), len(counts), counts, flag="partition") == stages
-    with pytest.raises(FlagError, match="partition"):
+    with pytest.raises(FlagError, match="--partition"):
         given_stages(sum(counts) + 1, len(counts), counts, flag="partition")
 
 

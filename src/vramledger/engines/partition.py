@@ -67,7 +67,7 @@ def given_stages(num_layers: int, pp: int, partition: Sequence[int], *, flag: st
     """Stages by a partition somebody wrote down. Raises FlagError where it does not add up."""
     if len(partition) != pp or sum(partition) != num_layers or min(partition) < 0:
         raise FlagError(
-            f"{flag.replace('_', '-')} {tuple(partition)} does not give {num_layers} layers to {pp} stages",
+            f"--{flag.replace('_', '-')} {','.join(map(str, partition))} does not give {num_layers} layers to {pp} stages",
             flag=flag,
             value=tuple(partition),
         )
