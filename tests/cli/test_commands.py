@@ -335,3 +335,18 @@ def test_a_file_of_something_else_shows_what_it_holds(
     said = capsys.readouterr().err
     assert text[:50] in said
     assert "object at" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "sglang", "--max-model-len", "5"], "sglang has no --max-model-len, a flag of vllm"),
+        (["--mem-fraction-static", "0.5"], "vllm has no --mem-fraction-static, a flag of sglang"),
+        (["--nonsense"], "No such option '--nonsense'"),
+    ],
+)
+def test_a_flag_of_another_engine_names_that_engine(
+    dense: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["plan", dense, "--device", "H100", *arguments]) == 2
+    assert said in capsys.readouterr().err

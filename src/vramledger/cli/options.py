@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from vramledger.engines import engine_names, find_engine
+from vramledger.engines import engine_name, engine_names, find_engine
 from vramledger.engines.option import Option, OptionKind, closest
 from vramledger.errors import FlagError
 
@@ -78,8 +78,28 @@ class EngineCommand(GroupedCommand):
         return [*own[:-1], *engine_options(rules.OPTIONS), own[-1]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_ENGINE_OF] = _named_engine(args)
-        return super().parse_args(ctx, args)
+        ctx.meta[_ENGINE_OF] = engine = _named_engine(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            others = _engines_with(problem.option_name)
+            if others:
+                raise click.UsageError(
+                    f"{engine_name(engine)} has no {problem.option_name}, a flag of {', '.join(others)}; "
+                    f"--help --engine {engine_name(engine)} lists its own.",
+                    ctx=problem.ctx,
+                ) from None
+            raise
+
+
+def _engines_with(flag: str) -> list[str]:
+    """Engines that have a flag spelled so."""
+    found = []
+    for name in engine_names():
+        options = find_engine(name)[0].OPTIONS
+        if any(flag.replace("--no-", "--", 1) in (option.flag, *option.aliases) for option in options):
+            found.append(name)
+    return found
 
 
 def _named_engine(args: list[str]) -> str:

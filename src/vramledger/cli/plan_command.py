@@ -26,8 +26,13 @@ _EPILOG = """\b
 Examples:
   vramledger plan ./model --device H100-80GB --tp 8 --max-model-len 32K
   vramledger plan ./model --device L40S --engine vllm==0.11.0 --kv-cache-dtype fp8 --explain
+  vramledger plan ./model --device H100 --engine sglang --tp 8 --mem-fraction-static 0.88
+  vramledger plan ./model.gguf --device L4 --engine llamacpp -c 32768 -np 4 -ctk q8_0 -ctv q8_0
   vramledger plan org/name --device custom:79.19GiB --max-model-len 8K --concurrency 64 --json
   vramledger plan ./model --device B200 --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'
+
+\b
+Flags of another engine: vramledger plan --help --engine sglang
 
 \b
 Exit codes: 0 holds, 10 does not hold, 11 cannot be told (0 for all three with --exit-zero);

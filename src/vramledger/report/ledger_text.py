@@ -13,6 +13,7 @@ from vramledger.report.bar import FILLS, memory_bar
 from vramledger.report.text import WIDE, Line, gib, gib_range, line, ranks_text, wrapped
 
 _EVIDENCE = len("calculated")
+_SHORTEST_LABEL = 16  # where figures leave less of a narrow page, its lines are longer
 
 
 class _Columns(Struct, frozen=True, kw_only=True):
@@ -100,7 +101,12 @@ def _columns(page: int, entries: Sequence[Entry], sums: Sequence[ByteRange]) -> 
         gap, lifetime, expected, indent = 1, 0, max(number, len(" expected")), 2
     rest = 2 * number + expected + gap + _EVIDENCE + (gap + lifetime if lifetime else 0)
     return _Columns(
-        label=page - rest, gap=gap, lifetime=lifetime, number=number, expected=expected, indent=indent
+        label=max(page - rest, _SHORTEST_LABEL),
+        gap=gap,
+        lifetime=lifetime,
+        number=number,
+        expected=expected,
+        indent=indent,
     )
 
 
