@@ -287,9 +287,9 @@ def test_the_newest_is_the_default() -> None:
         ({"pp": 33}, ("--pp 33", "32 layers")),
         (
             {"pp": 2, "pp_layer_partition": (16, 15)},
-            ("pp-layer-partition", "(16, 15)", "32 layers", "2 stages"),
+            ("--pp-layer-partition", "16,15", "32 layers", "2 stages"),
         ),
-        ({"pp": 2, "pp_layer_partition": (33, -1)}, ("pp-layer-partition", "(33, -1)")),
+        ({"pp": 2, "pp_layer_partition": (33, -1)}, ("--pp-layer-partition", "33,-1")),
         ({"gpu_memory_utilization": 0.0}, ("--gpu-memory-utilization is 0.0",)),
         ({"gpu_memory_utilization": 92.0}, ("--gpu-memory-utilization is 92.0",)),
         ({"gpu_memory_utilization": float("nan")}, ("--gpu-memory-utilization is nan",)),
