@@ -161,3 +161,16 @@ def test_slots_take_less_from_the_break_even_on_and_not_before(fixed: int, slot:
         return
     assert fixed + count * slot < count * copy
     assert count == 1 or fixed + (count - 1) * slot >= (count - 1) * copy
+
+
+def test_the_exit_code_tells_whether_the_plan_holds_with_them(
+    llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [llama, adapter(tmp_path, "a", QV, 8), "--device", "custom:10GiB"]
+    code, found = document(capsys, *asked)
+    assert code == 10
+    assert found["cost"]["holds"] is False
+    assert main(["adapters", *asked]) == 10
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"with adapters: {found['cost']['verdict']}" in page
+    assert main(["adapters", *asked, "--exit-zero"]) == 0

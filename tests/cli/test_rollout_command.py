@@ -74,3 +74,15 @@ def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(never) == 10
     assert main([*never, "--exit-zero"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_narrow_page_keeps_steps_on_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    main(ASK)
+    rows = capsys.readouterr().out.splitlines()
+    assert max(map(len, rows)) <= 60
+    steps = [row for row in rows if row.startswith(("  new ", "  old ", "  both "))]
+    assert all(row.split()[-1].isdecimal() for row in steps)
+    assert any(row.startswith("  new warms up ") for row in steps)

@@ -18,7 +18,7 @@ from vramledger.report.headers_report import header_facts, header_lines
 from vramledger.report.model_text import model_lines
 from vramledger.report.plan_text import plan_lines
 from vramledger.report.pool_text import pool_lines
-from vramledger.report.text import gib, ranks_text, render, safe
+from vramledger.report.text import columns, gib, ranks_text, render, safe
 
 
 def plan_page(kind: str, *, width: int = 80, explain: bool = False, **flags: Any) -> str:
@@ -218,3 +218,15 @@ def test_byte_ranges_show_their_ends_only_where_they_differ() -> None:
     assert len([part for part in exact.split() if part.replace(".", "").isdigit()]) == 1
     assert len([part for part in ranged.split() if part.replace(".", "").isdigit()]) == 3
     assert ByteRange.exact(5).is_exact
+
+
+def test_a_cell_over_several_lines_keeps_its_indent_and_its_column() -> None:
+    rows = [("  step", "bytes"), ("  new serves, old sleeps", "1"), ("  old ends", "22")]
+    shown = render(columns(rows, right=(1,), width=20), colour=False).splitlines()
+    assert shown == [
+        "  step         bytes",
+        "  new serves,      1",
+        "    old",
+        "    sleeps",
+        "  old ends        22",
+    ]

@@ -9,6 +9,7 @@ from vramledger.cli.options import (
     EngineCommand,
     GroupedOption,
     engine_option,
+    exit_zero_option,
     headers_option,
     json_option,
 )
@@ -27,10 +28,11 @@ Examples:
   vramledger adapters ./model org/adapter --device H100-80GB --engine vllm==0.11.0 --json
 
 \b
-Exit codes: 0 answered, 10 an adapter is refused or does not belong to the model;
+Exit codes: 0 answered, and with --device the plan holds with the adapters; 10 it does not, or an adapter is refused or
+does not belong to the model; 11 it cannot be told (0 for all three with --exit-zero);
 2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
-REFUSED = 10
+HOLDS, REFUSED, UNTOLD = 0, 10, 11
 
 
 def run_adapters(
@@ -42,6 +44,7 @@ def run_adapters(
     hot: int | None,
     headers: bool,
     as_json: bool,
+    exit_zero: bool,
     **flags: object,
 ) -> int:
     """Read, place, ask the engine, print."""
@@ -83,7 +86,12 @@ def run_adapters(
 
         write_page(adapters_lines(document, width=page_width()))
     wrong = any(item.served.refusals if item.served else item.mismatches for item in document.adapters)
-    return REFUSED if wrong else 0
+    if exit_zero:
+        return HOLDS
+    holds = document.cost.holds if document.cost is not None else True
+    if wrong or holds is False:
+        return REFUSED
+    return UNTOLD if holds is None else HOLDS
 
 
 command = EngineCommand(
@@ -110,5 +118,6 @@ command = EngineCommand(
         ),
         headers_option(),
         json_option(),
+        exit_zero_option(),
     ],
 )

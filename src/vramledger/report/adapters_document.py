@@ -94,6 +94,8 @@ class AdapterCostDocument(msgspec.Struct, frozen=True, kw_only=True):
     merged_bytes: Annotated[int, Meta(description="Merged copies of the adapters that are served, together.")]
     tokens_with: int | None
     tokens_without: int | None
+    holds: Annotated[bool | None, Meta(description="The verdict of the plan with the adapters.")]
+    verdict: Annotated[str, Meta(description="That verdict in a sentence.")]
     break_even: Annotated[
         int | None,
         Meta(description="From how many adapters on merged copies take more than slots; null: never."),
@@ -234,6 +236,8 @@ def _cost(
         merged_bytes=copies,
         tokens_with=with_them.kv_pool.tokens.expected if with_them.kv_pool else None,
         tokens_without=without.kv_pool.tokens.expected if without.kv_pool else None,
+        holds=with_them.verdict.holds,
+        verdict=with_them.verdict.summary,
         break_even=break_even(fixed, slots // service.slots, copies // len(loaded)) if loaded else None,
     )
 

@@ -112,6 +112,8 @@ def _set(cost: AdapterCostDocument, width: int) -> Iterator[Line]:
             f"KV tokens {cost.tokens_with:,} of {cost.tokens_without:,} without adapters ({lost:,} fewer)",
             width,
         )
+    style = {True: "good", False: "bad", None: "unsure"}[cost.holds]
+    yield from wrapped(cost.verdict, width, first="with adapters: ", rest="  ", style=style)
 
 
 def _remarks(document: AdaptersDocument, width: int) -> Iterator[Line]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vramledger.answer import Plan
+from vramledger.ledger import ByteRange
 from vramledger.lifecycle.rollout import Rollout, Step
 from vramledger.report.text import Line, columns, gib, gib_range, line, wrapped
 
 _STYLES = {True: "good", False: "bad", None: "unsure"}
 _BAR_CELLS = 24
+ROOM_FOR_RANGES = 72
 
 
 def rollout_lines(
@@ -53,12 +55,13 @@ def _verdict(item: Rollout, replicas: int) -> str:
 
 
 def _steps(steps: Iterable[Step], width: int) -> Iterator[Line]:
-    rows: list[tuple[str, ...]] = [("  step", "fullest device GiB", "host GiB", "tokens", "devices", "")]
+    told, held = (gib_range, "fullest device GiB") if width >= ROOM_FOR_RANGES else (_expected, "device GiB")
+    rows: list[tuple[str, ...]] = [("  step", held, "host GiB", "tokens", "devices", "")]
     for step in steps:
         rows.append(
             (
                 f"  {step.name}",
-                gib_range(step.device_bytes),
+                told(step.device_bytes),
                 gib(step.host_bytes.expected),
                 f"{step.tokens:,}",
                 str(step.devices),
@@ -68,6 +71,10 @@ def _steps(steps: Iterable[Step], width: int) -> Iterator[Line]:
     if max(map(len, (f"{row[0]:24}  {row[1]}" for row in rows))) + 60 > width:
         rows = [row[:-1] for row in rows]
     yield from columns(rows, right=(1, 2, 3, 4), styles=("dim",), width=width)
+
+
+def _expected(size: ByteRange) -> str:
+    return gib(size.expected)
 
 
 def _bar(step: Step) -> str:

@@ -101,8 +101,10 @@ def columns(
     wide = [max(len(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
     over = sum(wide) + 2 * (count - 1) - width
     if width and over > 0:
-        words = [word for row in rows for word in row[wrap_column].split()]
-        wide[wrap_column] = max(wide[wrap_column] - over, *map(len, words))
+        words = [
+            len(word) + len(_indent(row[wrap_column])) for row in rows for word in row[wrap_column].split()
+        ]
+        wide[wrap_column] = max(wide[wrap_column] - over, *words)
     to_right = frozenset(right)
     out = []
     for number, row in enumerate(rows):
@@ -120,7 +122,15 @@ def columns(
 def _parts(cell: str, width: int) -> list[str]:
     if len(cell) <= width:
         return [cell]
-    return wrap(cell, width, break_on_hyphens=False, break_long_words=False) or [""]
+    return wrap(
+        cell, width, subsequent_indent=_indent(cell), break_on_hyphens=False, break_long_words=False
+    ) or [""]
+
+
+def _indent(cell: str) -> str:
+    """What stands before the second line of a cell that is set in: a little more than before its first."""
+    blanks = len(cell) - len(cell.lstrip())
+    return " " * (blanks + 2) if blanks else ""
 
 
 def gib(size_bytes: int) -> str:
