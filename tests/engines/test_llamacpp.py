@@ -361,3 +361,10 @@ def test_blocks_of_the_full_layers_make_their_cache_and_windows_lie_beside_it() 
     assert windowed.pool_blocks is not None
     beside = windowed.pool_blocks.expected * windowed.num_layers * windowed.page_bytes
     assert pool.num_blocks.expected * pool.bytes_per_block + beside == pool.bytes.expected
+
+
+def test_where_slots_are_too_few_only_slots_and_fewer_requests_help() -> None:
+    answer = plan(checkpoint(LLAMA), find_device("H100"), concurrency=8, remedies=True)
+    assert answer.verdict.summary == "does not fit: the server has 4 slots, 8 requests at once are asked for"
+    for text in answer.verdict.remedies:
+        assert "-np 8" in text or text.startswith("at most")

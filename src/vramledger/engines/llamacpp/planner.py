@@ -267,10 +267,10 @@ def _judge(
     length = settings.context_per_sequence
     placed = measured.placement
     conditions = [
-        f"llama.cpp {settings.build}, {settings.devices} device(s), {placed.offloaded} of {placed.total_layers} layers on them",
+        f"llama.cpp {settings.build}, {counted(settings.devices, 'device')}, {placed.offloaded} of {placed.total_layers} layers on them",
         f"{device.name} with {format_gib(device.total_bytes)} that nobody else uses",
         f"weights {file.file_type}, KV cache {settings.key_type.lower()} and {settings.value_type.lower()}",
-        f"{settings.slots} slot(s), context {settings.context:,}, {length:,} a sequence, ubatch {settings.ubatch}",
+        f"{counted(settings.slots, 'slot')}, context {settings.context:,}, {length:,} a sequence, ubatch {settings.ubatch}",
     ]
     if settings.is_unified and settings.slots > 1:
         conditions.append(
@@ -302,7 +302,7 @@ def _slots(settings: Settings, requests: int) -> list[Finding]:
         return [
             Finding(
                 certain=True,
-                text=f"there are {settings.slots} slot(s), {requests:,} requests at once are asked for",
+                text=f"the server has {counted(settings.slots, 'slot')}, {requests:,} requests at once are asked for",
             )
         ]
     length = settings.context_per_sequence
@@ -373,10 +373,15 @@ _Candidate = tuple[str, LlamaFlags, int]
 
 
 def _remedies(answer: Plan, flags: LlamaFlags, concurrency: int) -> Iterator[Iterator[_Candidate]]:
-    """Single changes, each kind from the least intrusive value on."""
+    """Single changes, each kind from the least intrusive value on; where slots or cells of one pool are too few for the
+    requests, no change of placement or types adds any."""
     now = dict(answer.inputs.settings)
-    pool = answer.kv_pool
     context = int(now["ctx_size"])
+    if concurrency > 1:
+        yield from _for_requests(answer, flags, concurrency)
+    cells = concurrency * int(now["n_ctx_seq"])
+    if concurrency > int(now["parallel"]) or (now["kv_unified"] and cells > context):
+        return
     if flags.cache_type_k is None and flags.cache_type_v is None and now["flash_attn"] == "on":
         yield iter(
             [("-ctk q8_0 -ctv q8_0", replace(flags, cache_type_k="q8_0", cache_type_v="q8_0"), concurrency)]
@@ -386,14 +391,6 @@ def _remedies(answer: Plan, flags: LlamaFlags, concurrency: int) -> Iterator[Ite
         for size in (context // 2, context // 4, context // 8)
         if size >= 256
     )
-    if concurrency > 1 and pool is not None:
-        size = pool.context_len * concurrency
-        if concurrency <= MOST_SLOTS:
-            changed = replace(flags, ctx_size=size, parallel=concurrency, kv_unified=False)
-            yield iter([(f"-c {size} -np {concurrency}", changed, concurrency)])
-        fewer = max(1, int(pool.max_concurrency.low))
-        if fewer < concurrency:
-            yield iter([(f"at most {counted(fewer, 'request')} of this length at once", flags, fewer)])
     offloaded = int(now["gpu_layers"])
     if not flags.cpu_moe:
         yield iter([("--cpu-moe", replace(flags, cpu_moe=True), concurrency)])
@@ -407,3 +404,17 @@ def _remedies(answer: Plan, flags: LlamaFlags, concurrency: int) -> Iterator[Ite
         for count in (2, 4, 8)
         if devices and count > devices
     )
+
+
+def _for_requests(answer: Plan, flags: LlamaFlags, concurrency: int) -> Iterator[Iterator[_Candidate]]:
+    """A slot and its own cells for each request, or fewer requests."""
+    pool = answer.kv_pool
+    if pool is None:
+        return
+    size = pool.context_len * concurrency
+    if concurrency <= MOST_SLOTS:
+        changed = replace(flags, ctx_size=size, parallel=concurrency, kv_unified=False)
+        yield iter([(f"-c {size} -np {concurrency}", changed, concurrency)])
+    fewer = max(1, int(pool.max_concurrency.low))
+    if fewer < concurrency:
+        yield iter([(f"at most {counted(fewer, 'request')} of this length at once", flags, fewer)])
