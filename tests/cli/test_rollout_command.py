@@ -73,6 +73,9 @@ def test_exit_zero(capsys: pytest.CaptureFixture[str]) -> None:
     never = ["rollout", MODEL, "--device", "custom:2GiB"]
     assert main(never) == 10
     assert main([*never, "--exit-zero"]) == 0
+    tight = ["rollout", MODEL, "--device", "custom:17.5GiB", "--max-model-len", "8K"]
+    assert main(tight) == 11
+    assert main([*tight, "--exit-zero"]) == 0
     assert capsys.readouterr().err == ""
 
 

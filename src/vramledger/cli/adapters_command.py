@@ -8,6 +8,7 @@ from vramledger.cli.options import (
     GENERAL,
     EngineCommand,
     GroupedOption,
+    device_option,
     engine_option,
     exit_zero_option,
     headers_option,
@@ -32,7 +33,6 @@ Exit codes: 0 answered, and with --device the plan holds with the adapters; 10 i
 does not belong to the model; 11 it cannot be told (0 for all three with --exit-zero);
 2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
-HOLDS, REFUSED, UNTOLD = 0, 10, 11
 
 
 def run_adapters(
@@ -48,6 +48,7 @@ def run_adapters(
     **flags: object,
 ) -> int:
     """Read, place, ask the engine, print."""
+    from vramledger.cli.exit_codes import verdict_code
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.hardware.catalogue import find_device
@@ -86,12 +87,8 @@ def run_adapters(
 
         write_page(adapters_lines(document, width=page_width()))
     wrong = any(item.served.refusals if item.served else item.mismatches for item in document.adapters)
-    if exit_zero:
-        return HOLDS
     holds = document.cost.holds if document.cost is not None else True
-    if wrong or holds is False:
-        return REFUSED
-    return UNTOLD if holds is None else HOLDS
+    return verdict_code((False if wrong else holds,), exit_zero=exit_zero)
 
 
 command = EngineCommand(
@@ -102,12 +99,7 @@ command = EngineCommand(
     params=[
         click.Argument(["model"], metavar="MODEL"),
         click.Argument(["adapters"], metavar="ADAPTER...", nargs=-1, required=True),
-        GroupedOption(
-            ["device", "--device", "-d"],
-            metavar="NAME|custom:SIZE",
-            help="Device of the catalogue, or a size such as custom:79.19GiB.",
-            group=GENERAL,
-        ),
+        device_option(required=False),
         engine_option(),
         GroupedOption(
             ["hot", "--hot"],

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import click
 
-from vramledger.cli.options import GroupedCommand, exit_zero_option, headers_option, json_option
+from vramledger.cli.options import (
+    GroupedCommand,
+    device_option,
+    exit_zero_option,
+    headers_option,
+    json_option,
+)
 from vramledger.cli.search_options import (
     engines_option,
     exit_code,
@@ -87,13 +93,7 @@ command = GroupedCommand(
     epilog=_EPILOG,
     params=[
         click.Argument(["model"], metavar="MODEL"),
-        option(
-            "device",
-            "--device/-d",
-            "Device of the catalogue, or a size such as custom:79.19GiB.",
-            required=True,
-            metavar="NAME|custom:SIZE",
-        ),
+        device_option(),
         engines_option(
             "An engine, or a version of one; repeat it for each column. All engines unless given."
         ),

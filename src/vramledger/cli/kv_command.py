@@ -5,10 +5,6 @@ from __future__ import annotations
 import click
 
 from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_option
-from vramledger.engines.option import Option, OptionKind, bad_value, parse_count
-
-_CONTEXTS = Option(name="context", kind=OptionKind.COUNTS, group=GENERAL, help="")
-MOST_TOKENS = 2**31
 
 _HELP = """What the KV cache of MODEL takes in each format: raw bits, and the bytes that come of them by length.
 
@@ -25,9 +21,10 @@ def run_kv(model: str, *, formats: tuple[str, ...], context: str, batch: int, tp
     """Compare and print."""
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.token_counts import token_counts
     from vramledger.report.kv_document import compare_formats, kv_document
 
-    contexts = token_counts(context)
+    contexts = tuple(sorted(set(token_counts("context", context))))
     checkpoint = load(model, headers=False)
     comparison = compare_formats(checkpoint.model, formats, contexts, sequences=batch, tp=tp)
     if as_json:
@@ -37,19 +34,6 @@ def run_kv(model: str, *, formats: tuple[str, ...], context: str, batch: int, tp
 
         write_page(kv_lines(comparison, width=page_width()))
     return 0
-
-
-def token_counts(text: str) -> tuple[int, ...]:
-    """ "1K,8K" in tokens, in the order of their size. Raises FlagError for anything else."""
-    counts = []
-    for part in text.split(","):
-        try:
-            counts.append(parse_count(part))
-        except ValueError as problem:
-            raise bad_value(_CONTEXTS, part, str(problem)) from None
-        if not 1 <= counts[-1] <= MOST_TOKENS:
-            raise bad_value(_CONTEXTS, part, f"is not from 1 to {MOST_TOKENS}")
-    return tuple(sorted(set(counts)))
 
 
 command = GroupedCommand(

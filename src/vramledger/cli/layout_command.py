@@ -10,13 +10,13 @@ from vramledger.cli.options import (
     GENERAL,
     EngineCommand,
     GroupedOption,
+    device_option,
     engine_option,
     exit_zero_option,
     headers_option,
     json_option,
 )
 from vramledger.engines import find_engine
-from vramledger.engines.option import Option, OptionKind, bad_value, parse_count
 from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from vramledger.models.model import Model
     from vramledger.report.layout_document import Layout
 
-HOLDS, FAILS, UNTOLD = 0, 10, 11
-MOST_TOKENS = 2**31
 
 _HELP = """Ways to hand out the KV cache of MODEL, side by side for the lengths of a workload: the engine's blocks, pages of
 virtual memory (vAttention, kvcached), whole contexts.
@@ -60,6 +58,7 @@ def run_layout(
     **flags: object,
 ) -> int:
     """Plan, lay out, print, and turn the answer into an exit code."""
+    from vramledger.cli.exit_codes import verdict_code
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.hardware.catalogue import find_device
@@ -79,9 +78,8 @@ def run_layout(
         from vramledger.report.layout_text import layout_lines
 
         write_page(layout_lines(found, width=page_width()))
-    if exit_zero or found.holds:
-        return HOLDS
-    return UNTOLD if found.refusal and planned.verdict.holds is None else FAILS
+    holds = None if found.refusal and planned.verdict.holds is None else found.holds
+    return verdict_code((holds,), exit_zero=exit_zero)
 
 
 def _layout(
@@ -125,6 +123,7 @@ def _page_sizes(texts: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _lengths(prompt: str | None, output: str | None, lengths: str | None) -> Lengths:
+    from vramledger.cli.token_counts import token_counts
     from vramledger.kvcache.lengths import from_pairs, from_quantiles
 
     if lengths is not None:
@@ -138,20 +137,7 @@ def _lengths(prompt: str | None, output: str | None, lengths: str | None) -> Len
         return from_pairs(read_lengths(path_of(lengths)))
     if prompt is None or output is None:
         raise FlagError("give --prompt and --output, or --lengths FILE", flag="lengths")
-    return from_quantiles(_quantiles("prompt", prompt), _quantiles("output", output))
-
-
-def _quantiles(name: str, text: str) -> tuple[int, ...]:
-    option = Option(name=name, kind=OptionKind.COUNTS, group=GENERAL, help="")
-    counts = []
-    for part in text.split(","):
-        try:
-            counts.append(parse_count(part))
-        except ValueError as problem:
-            raise bad_value(option, part, str(problem)) from None
-        if not 1 <= counts[-1] <= MOST_TOKENS:
-            raise bad_value(option, part, f"is not from 1 to {MOST_TOKENS}")
-    return tuple(counts)
+    return from_quantiles(token_counts("prompt", prompt), token_counts("output", output))
 
 
 command = EngineCommand(
@@ -161,13 +147,7 @@ command = EngineCommand(
     epilog=_EPILOG,
     params=[
         click.Argument(["model"], metavar="MODEL"),
-        GroupedOption(
-            ["device", "--device", "-d"],
-            required=True,
-            metavar="NAME|custom:SIZE",
-            help="Device of the catalogue, or a size such as custom:79.19GiB.",
-            group=GENERAL,
-        ),
+        device_option(),
         engine_option(),
         GroupedOption(
             ["prompt", "--prompt"],

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from vramledger.cli.token_counts import MOST_TOKENS
 from vramledger.errors import FlagError
 from vramledger.models.sources.bounded_file import quote, read_whole, shown
 
 LARGEST_BYTES = 2**28
 MOST_REQUESTS = 5_000_000
-MOST_TOKENS = 2**31
 PROMPT_NAMES = ("prompt", "prompt_tokens", "prompt_len", "input", "input_tokens", "input_length", "input_len",
                 "num_prefill_tokens", "contexttokens")  # fmt: skip
 OUTPUT_NAMES = ("output", "output_tokens", "output_length", "output_len", "completion_tokens", "num_decode_tokens",

@@ -159,6 +159,17 @@ def _none_for_nothing(_ctx: click.Context, _param: click.Parameter, value: Any) 
     return value or None
 
 
+def device_option(*, required: bool = True) -> GroupedOption:
+    """`--device`, one device."""
+    return GroupedOption(
+        ["device", "--device", "-d"],
+        required=required,
+        metavar="NAME|custom:SIZE",
+        help="Device of the catalogue, or a size such as custom:79.19GiB.",
+        group=GENERAL,
+    )
+
+
 def exit_zero_option(text: str = "Exit with 0 whether anything holds or not.") -> GroupedOption:
     """`--exit-zero`."""
     return GroupedOption(["exit_zero", "--exit-zero"], is_flag=True, help=text, group=OUTPUT)

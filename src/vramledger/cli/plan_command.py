@@ -9,14 +9,13 @@ from vramledger.cli.options import (
     OUTPUT,
     EngineCommand,
     GroupedOption,
+    device_option,
     engine_option,
     exit_zero_option,
     headers_option,
     json_option,
 )
 from vramledger.engines import find_engine
-
-HOLDS, FAILS, UNTOLD = 0, 10, 11
 
 _HELP = """Where every byte of accelerator memory goes when MODEL is served, and what that leaves for KV.
 
@@ -53,6 +52,7 @@ def run_plan(
     **flags: object,
 ) -> int:
     """Plan, print, and turn the verdict into an exit code."""
+    from vramledger.cli.exit_codes import verdict_code
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.hardware.catalogue import find_device
@@ -71,9 +71,7 @@ def run_plan(
 
         counts = checkpoint.model.parameter_counts()
         write_page(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
-    if exit_zero:
-        return HOLDS
-    return {True: HOLDS, False: FAILS, None: UNTOLD}[answer.verdict.holds]
+    return verdict_code((answer.verdict.holds,), exit_zero=exit_zero)
 
 
 command = EngineCommand(
@@ -83,13 +81,7 @@ command = EngineCommand(
     epilog=_EPILOG,
     params=[
         click.Argument(["model"], metavar="MODEL"),
-        GroupedOption(
-            ["device", "--device", "-d"],
-            required=True,
-            metavar="NAME|custom:SIZE",
-            help="Device of the catalogue, or a size such as custom:79.19GiB.",
-            group=GENERAL,
-        ),
+        device_option(),
         engine_option(),
         GroupedOption(
             ["concurrency", "--concurrency"],

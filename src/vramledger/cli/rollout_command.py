@@ -8,12 +8,12 @@ from vramledger.cli.options import (
     GENERAL,
     EngineCommand,
     GroupedOption,
+    device_option,
     engine_option,
     exit_zero_option,
     headers_option,
     json_option,
 )
-from vramledger.cli.plan_command import FAILS, HOLDS
 
 _HELP = """What lies on devices and host while OLD is replaced by NEW, step by step, for every way to do it.
 
@@ -29,8 +29,8 @@ Examples:
   vramledger rollout ./model --device H100-80GB --max-model-len 32K --new-engine sglang --new context_length=32K
 
 \b
-Exit codes: 0 some way holds, 10 none surely does (0 with --exit-zero); 2 wrong input, 3 unknown architecture or format,
-4 unreadable source, 74 output not written.
+Exit codes: 0 some way holds, 10 none does, 11 none surely does and some cannot be told (0 with --exit-zero);
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
 
 
@@ -50,6 +50,7 @@ def run_rollout(
     **flags: object,
 ) -> int:
     """Plan both instances, lay every way out, and tell whether one holds."""
+    from vramledger.cli.exit_codes import verdict_code
     from vramledger.cli.loading import load
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.engines import engine_name, find_lifecycle
@@ -82,7 +83,7 @@ def run_rollout(
         from vramledger.report.rollout_text import rollout_lines
 
         write_page(rollout_lines(before, after, found, replicas=replicas, width=page_width()))
-    return HOLDS if exit_zero or any(item.holds for item in found) else FAILS
+    return verdict_code((item.holds for item in found), exit_zero=exit_zero)
 
 
 def _size(text: str) -> int:
@@ -125,13 +126,7 @@ command = EngineCommand(
     params=[
         click.Argument(["old"], metavar="OLD"),
         click.Argument(["new"], metavar="[NEW]", required=False),
-        GroupedOption(
-            ["device", "--device", "-d"],
-            required=True,
-            metavar="NAME|custom:SIZE",
-            help="Device of the catalogue, or a size such as custom:79.19GiB.",
-            group=GENERAL,
-        ),
+        device_option(),
         engine_option("Engine of the old instance; its newest version unless one is named."),
         GroupedOption(
             ["new_engine", "--new-engine"],

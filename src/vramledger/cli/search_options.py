@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vramledger.cli.exit_codes import verdict_code
 from vramledger.cli.options import GENERAL, GroupedOption
 from vramledger.engines.option import parse_count
 from vramledger.errors import FlagError
@@ -14,7 +15,6 @@ from vramledger.errors import FlagError
 AXES = "Axes, each a list with commas"
 LIMITS = "Limits and cost"
 RUN = "Running"
-HOLDS, FAILS, UNTOLD = 0, 10, 11
 Value = TypeVar("Value")
 
 if TYPE_CHECKING:
@@ -112,11 +112,9 @@ def _spread(names: tuple[str, ...], everything: Callable[[], tuple[str, ...]]) -
 
 
 def exit_code(statuses: Iterable[str], *, exit_zero: bool) -> int:
-    """0 where something holds, 11 where nothing does and something cannot be told, else 10."""
-    found = set(statuses)
-    if exit_zero or "holds" in found:
-        return HOLDS
-    return UNTOLD if "untold" in found else FAILS
+    """The code of statuses as `evaluation.Status` has them."""
+    verdicts = {"holds": True, "untold": None}
+    return verdict_code((verdicts.get(status, False) for status in statuses), exit_zero=exit_zero)
 
 
 def option(name: str, flag: str, text: str, *, group: str = GENERAL, **more: Any) -> GroupedOption:

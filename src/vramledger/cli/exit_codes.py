@@ -1,0 +1,16 @@
+"""What a command's exit code says of the verdicts it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+HOLDS, FAILS, UNTOLD = 0, 10, 11
+
+
+def verdict_code(verdicts: Iterable[bool | None], *, exit_zero: bool) -> int:
+    """HOLDS where something holds, else UNTOLD where something cannot be told (None), else FAILS; with `exit_zero` always
+    HOLDS."""
+    found = set(verdicts)
+    if exit_zero or True in found:
+        return HOLDS
+    return UNTOLD if None in found else FAILS
