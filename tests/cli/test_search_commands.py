@@ -282,3 +282,19 @@ def test_a_page_of_what_holds_is_as_wide_as_it_may_be(
     head = next(row.split() for row in text.splitlines() if row.lstrip().startswith("device "))
     assert {"tp", "weights", "KV", "tokens", "engine"} <= set(head)
     assert ("requests" in head) is (columns != "60")
+
+
+def test_what_cannot_be_told_says_what_would_have_to_be_known(
+    dense: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tight = [dense, "--device", "custom:18.4GiB", "--engine", "vllm", "--context", "8K"]
+    code, found = document(capsys, "comparison", "compare", *tight)
+    assert code == 11
+    (unknown,) = found["columns"][0]["plan"]["verdict"]["missing"]
+    assert "GiB are needed" in unknown
+    for command in ("compare", "fit", "sweep"):
+        code, text = page(
+            capsys, command, *tight, *(["--tp", "1", "--pp", "1"] if command != "compare" else [])
+        )
+        assert code == 11
+        assert unknown in " ".join(text.split())

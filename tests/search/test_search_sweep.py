@@ -78,7 +78,8 @@ def test_rows_are_those_of_single_plans(rows: list[Row]) -> None:
             **flags_of(question),  # type: ignore[arg-type]
         )
         assert alone.kv_pool is not None
-        assert row.reason == alone.verdict.summary
+        unknown = alone.verdict.missing if row.status is Status.UNTOLD else ()
+        assert row.reason == alone.verdict.summary + ": " * bool(unknown) + "; ".join(unknown)
         assert row.shortfall_bytes == alone.verdict.shortfall_bytes
         assert row.pool_tokens == alone.kv_pool.tokens.expected
         assert (row.pool_bytes_low, row.pool_bytes_high) == (

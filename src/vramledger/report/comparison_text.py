@@ -129,6 +129,8 @@ def _column(column: Column, width: int) -> Iterator[Line]:
         return
     if plan.verdict.shortfall_bytes:
         yield line(f"  shortfall  {gib(plan.verdict.shortfall_bytes)} GiB at least")
+    for text in plan.verdict.missing:
+        yield from wrapped(text, width, first="  unknown  ", rest="    ")
     for text in plan.notes:
         yield from wrapped(text, width, first="  note     ", rest="    ")
     for text in plan.printed:

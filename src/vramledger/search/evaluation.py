@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """A question and its answer. `plan` is None where the question could not be put; `reason` is the verdict's
-    sentence, or why it could not. `flags` are the question in the engine's own words, as far as it has any."""
+    sentence with what an untold one lacks, or why it could not. `flags` are the question in the engine's own words, as far as it has any."""
 
     question: Question
     status: Status
@@ -104,7 +104,7 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
         reason = f"its own flags make it take {taken} devices, not the {question.devices} of tp x pp"
         return Outcome(question=question, status=Status.REFUSED, reason=reason, flags=flags)
     return Outcome(
-        question=question, status=_status(answer), reason=answer.verdict.summary, plan=answer, flags=flags
+        question=question, status=_status(answer), reason=_reason(answer), plan=answer, flags=flags
     )
 
 
@@ -131,6 +131,14 @@ def _capability(device: Device) -> int | None:
         return None
     major, _, minor = device.compute_capability.partition(".")
     return int(major) * 10 + int(minor)
+
+
+def _reason(answer: Plan) -> str:
+    """The verdict's sentence, and of one that cannot be told what would have to be known."""
+    verdict = answer.verdict
+    if verdict.holds is None and verdict.missing:
+        return f"{verdict.summary}: {'; '.join(verdict.missing)}"
+    return verdict.summary
 
 
 def _status(answer: Plan) -> Status:

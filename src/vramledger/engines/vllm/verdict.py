@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from msgspec import Struct
-
+from vramledger.engines.findings import Finding, assumptions, beyond_device
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
 from vramledger.engines.vllm.held_contexts import held_blocks, held_conditions, requests_beside
 from vramledger.engines.vllm.kv_budget import blocks_per_request, unusable_blocks
@@ -15,21 +14,12 @@ from vramledger.engines.vllm.speculation import condition
 from vramledger.engines.vllm.spikes import BEYOND_PEAK
 from vramledger.engines.vllm.support import support_problems
 from vramledger.engines.vllm.version import rules_note
-from vramledger.evidence import EvidenceKind
 from vramledger.hardware.catalogue import Device
-from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
+from vramledger.ledger import ByteRange, Owner, RankLedger, total
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.pool import KvPool
 from vramledger.units import ceil_div, format_bytes, format_gib
 from vramledger.verdict import Verdict
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """One reason against a plan. `certain` tells a failure from something that cannot be told here."""
-
-    certain: bool
-    text: str
-    shortfall_bytes: int = 0
 
 
 def judge(
@@ -52,7 +42,7 @@ def judge(
     are the planner's to add: each has to be planned before it is named.
     """
     replica_share = ceil_div(concurrency, settings.plan.dp)
-    beyond = _beyond_device(ranks, device)
+    beyond = beyond_device(ranks, device)
     spikes = _spikes(ranks)
     found = [
         *_start_up(settings, device, terms),
@@ -72,7 +62,7 @@ def judge(
             for name, size in spikes.items()
         ),
     )
-    assumed = _assumptions(ranks, device)
+    assumed = assumptions(ranks, device)
     refused = [*(problem.text for problem in unlisted if problem.certain), *refusals]
     if refused:
         return Verdict(
@@ -247,16 +237,6 @@ def _device_limit(beyond: ByteRange, spikes: Collection[str]) -> list[Finding]:
 OUTSIDE = "driver context, communicators, block tables, graphs"
 
 
-def _beyond_device(ranks: Sequence[RankLedger], device: Device) -> ByteRange:
-    """The largest peak of any rank less the device's memory, end by end; negative where it is held."""
-    peaks = [rank.occupied(phase) for rank in ranks for phase in Phase]
-    return ByteRange(
-        max(peak.low for peak in peaks) - device.total_high_bytes,
-        max(peak.expected for peak in peaks) - device.total_bytes,
-        max(peak.high for peak in peaks) - device.total_low_bytes,
-    )
-
-
 def _conditions(
     checkpoint: Checkpoint,
     settings: Settings,
@@ -288,20 +268,3 @@ def _conditions(
             f"what the engine does not charge ({OUTSIDE}) stays {format_gib(beyond.high)} below its high end"
         )
     return tuple(out)
-
-
-def _assumptions(ranks: Sequence[RankLedger], device: Device) -> tuple[str, ...]:
-    names = {
-        f"{entry.owner.value}: {entry.name}"
-        for rank in ranks
-        for entry in rank.entries
-        if entry.evidence.kind is EvidenceKind.ASSUMED and entry.owner is not Owner.KV_CACHE
-    }
-    names |= {
-        f"host peak while loading: {rank.weights.host_evidence.source}"
-        for rank in ranks
-        if rank.weights.host_evidence.kind is EvidenceKind.ASSUMED
-    }
-    if device.evidence.kind is EvidenceKind.ASSUMED:
-        names.add(f"device memory: {device.evidence.source}")
-    return tuple(sorted(names))
