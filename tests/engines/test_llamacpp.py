@@ -368,3 +368,9 @@ def test_where_slots_are_too_few_only_slots_and_fewer_requests_help() -> None:
     assert answer.verdict.summary == "does not fit: the server has 4 slots, 8 requests at once are asked for"
     for text in answer.verdict.remedies:
         assert "-np 8" in text or text.startswith("at most")
+
+
+def test_more_proportions_than_devices_contradict() -> None:
+    with pytest.raises(FlagError, match=r"--tensor-split is 1,1,1; it has more proportions than --gpus 2"):
+        LlamaFlags(gpus=2, tensor_split="1,1,1")
+    assert LlamaFlags(gpus=4, tensor_split="1,1,1").shares() == (1.0, 1.0, 1.0)

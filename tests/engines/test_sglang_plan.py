@@ -26,6 +26,7 @@ from support import (
 )
 from vramledger.answer import Plan
 from vramledger.cli import main
+from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import find_device
 from vramledger.ledger import Owner, Phase
 from vramledger.report.schema import schema_of
@@ -297,3 +298,10 @@ def test_a_shortfall_counts_the_tokens_that_are_missing() -> None:
     pool = planned(LLAMA_3_1_8B, H100, mem_fraction_static=0.8).kv_pool
     assert pool is not None
     assert verdict.shortfall_bytes == (10 * 131072 - pool.tokens.high) * 131072
+
+
+@pytest.mark.parametrize("flag", ["attention_backend", "moe_a2a_backend"])
+def test_a_backend_that_sglang_has_not_is_refused(flag: str) -> None:
+    flags: dict[str, Any] = {flag: "nonsense"}
+    with pytest.raises(FlagError, match=f"{flag.replace('_', '-')} is nonsense; it is one of"):
+        planned(LLAMA_3_1_8B, H100, **flags)

@@ -75,6 +75,10 @@ class LlamaFlags(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value.lower() not in CACHE_TYPES:
                 raise _bad(name, value, f"must be one of {', '.join(CACHE_TYPES)}")
+        if self.gpus is not None and len(self.shares()) > self.gpus:
+            raise _bad(
+                "tensor_split", self.tensor_split, f"has more proportions than --gpus {self.gpus} devices"
+            )
         if self.split_mode == "tensor":
             raise _bad("split_mode", self.split_mode, "has no rules here; layer, row and none have")
         if self.split_mode is not None and self.split_mode not in SPLIT_MODES:

@@ -20,6 +20,15 @@ NORMALISED = {
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK")
 
 
+# srt/server_args.py, choices of all releases.
+ATTENTION_BACKENDS = (
+    "triton", "torch_native", "flex_attention", "dsa", "nsa", "dsv4", "compressed", "cutlass_mla", "fa3", "fa4",
+    "flashinfer", "flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla", "trtllm_mha", "dual_chunk_flash_attn",
+    "hpc_ops", "minicpm_flashattn", "minicpm_flashinfer", "aiter", "wave", "intel_amx", "ascend", "intel_xpu", "mlu",
+)  # fmt: skip
+A2A_BACKENDS = ("none", "deepep", "mooncake", "nixl", "mori", "ascend_fuseep", "flashinfer", "megamoe")
+
+
 class SglangFlags(Struct, frozen=True, kw_only=True):
     """What the command line said. `draft_layers` is how many layers a draft of its own checkpoint has, each as wide in
     KV as one of the target's; `pp_layer_partition` is SGLANG_PP_LAYER_PARTITION,
@@ -144,6 +153,12 @@ class SglangFlags(Struct, frozen=True, kw_only=True):
             )
         if self.moe_dense_tp_size not in (None, 1):
             raise _bad("moe_dense_tp_size", self.moe_dense_tp_size, "must be 1 where it is given")
+        if self.attention_backend is not None and self.attention_backend not in ATTENTION_BACKENDS:
+            raise _bad(
+                "attention_backend", self.attention_backend, f"is one of {', '.join(ATTENTION_BACKENDS)}"
+            )
+        if self.moe_a2a_backend not in A2A_BACKENDS:
+            raise _bad("moe_a2a_backend", self.moe_a2a_backend, f"is one of {', '.join(A2A_BACKENDS)}")
         if self.deepep_mode not in DEEPEP_MODES:
             raise _bad("deepep_mode", self.deepep_mode, f"is one of {', '.join(DEEPEP_MODES)}")
         if self.ep_num_redundant_experts and self.ep_size == 1 and self.moe_a2a_backend == "none":
