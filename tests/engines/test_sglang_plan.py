@@ -305,3 +305,10 @@ def test_a_backend_that_sglang_has_not_is_refused(flag: str) -> None:
     flags: dict[str, Any] = {flag: "nonsense"}
     with pytest.raises(FlagError, match=f"{flag.replace('_', '-')} is nonsense; it is one of"):
         planned(LLAMA_3_1_8B, H100, **flags)
+
+
+def test_a_shortfall_counts_contexts_that_find_no_room() -> None:
+    few = planned(LLAMA_3_1_8B, H100, context_length=4096, held_contexts=1000).verdict
+    many = planned(LLAMA_3_1_8B, H100, context_length=4096, held_contexts=2000).verdict
+    assert few.holds is many.holds is False
+    assert many.shortfall_bytes - few.shortfall_bytes == 1000 * 4096 * 131072

@@ -628,3 +628,12 @@ def test_a_shortfall_is_of_the_asked_length_and_falls_with_memory() -> None:
     assert "to which the engine lowers 131,072" in small.summary
     assert "lowers" not in large.summary
     assert small.shortfall_bytes > large.shortfall_bytes > 0
+
+
+def test_a_shortfall_counts_contexts_that_find_no_room() -> None:
+    flags: dict[str, Any] = {"engine": "tensorrt-llm", "max_seq_len": 4096}
+    few, many = (
+        plan(checkpoint("dense"), "H100", held_contexts=count, **flags).verdict for count in (1000, 2000)
+    )
+    assert few.holds is many.holds is False
+    assert many.shortfall_bytes - few.shortfall_bytes == 1000 * 4096 * 131072

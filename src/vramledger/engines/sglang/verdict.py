@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
 from vramledger.engines.sglang.capacity import guaranteed, missing_bytes, request_tokens
-from vramledger.engines.sglang.held_contexts import beside_held, held_conditions
+from vramledger.engines.sglang.held_contexts import beside_held, held_bytes, held_conditions
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.spikes import outside_names, spike_conditions
@@ -119,6 +119,7 @@ def _requests(
             text += ", one context's worth, as no layer keeps tokens; --max-total-tokens sets another number"
             return [Finding(certain=True, text=text)]
         short = missing_bytes(sized.high, item, settings, share)
+        short += max(held_bytes(pool, item, settings) - pool.bytes.high, 0)
         return [
             Finding(certain=True, text=f"{text}, {format_bytes(short)} less at least", shortfall_bytes=short)
         ]

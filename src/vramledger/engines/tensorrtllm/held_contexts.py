@@ -28,7 +28,8 @@ def _contexts(settings: Settings) -> int:
     return ceil_div(flags.requests.held_contexts, flags.tp_size if flags.enable_attention_dp else 1)
 
 
-def _blocks(pool: WindowPool, pools: RankPools, settings: Settings) -> int:
+def held_blocks(pool: WindowPool, pools: RankPools, settings: Settings) -> int:
+    """Blocks of one pool that contexts hold, whether it has them or not."""
     window = pool.window if pool.window < pools.reached_len else 0
     kept = Request(prompt=_held_tokens(settings, pools), new_tokens=0)
     each = blocks_to_completion(kept, tokens_per_block=pools.tokens_per_block, window=window)
@@ -47,7 +48,7 @@ def beside_held(found: Capacity, settings: Settings) -> Capacity:
 
 def _beside(pools: RankPools, settings: Settings) -> RankPools:
     left = (
-        replace(pool, blocks=max(pool.blocks - _blocks(pool, pools, settings), 0)) for pool in pools.pools
+        replace(pool, blocks=max(pool.blocks - held_blocks(pool, pools, settings), 0)) for pool in pools.pools
     )
     return replace(pools, pools=tuple(left))
 
@@ -59,7 +60,7 @@ def held_conditions(found: Capacity, beside: Capacity, settings: Settings) -> li
     if not asked or not pools.pools:
         return []
     size = sum(
-        min(_blocks(pool, pools, settings), pool.blocks) * pool.block_bytes(pools.tokens_per_block)
+        min(held_blocks(pool, pools, settings), pool.blocks) * pool.block_bytes(pools.tokens_per_block)
         for pool in pools.pools
     )
     count = guaranteed(beside.low[found.widest], settings)

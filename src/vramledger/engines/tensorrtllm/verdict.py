@@ -10,7 +10,7 @@ from vramledger.engines.findings import Finding, assumptions, beyond_device, dev
 from vramledger.engines.tensorrtllm.admission import Request, blocks_to_completion
 from vramledger.engines.tensorrtllm.budget import RankTerms
 from vramledger.engines.tensorrtllm.capacity import Capacity, guaranteed, need
-from vramledger.engines.tensorrtllm.held_contexts import beside_held, held_conditions
+from vramledger.engines.tensorrtllm.held_contexts import beside_held, held_blocks, held_conditions
 from vramledger.engines.tensorrtllm.pools import RankPools, fill, stranded_blocks
 from vramledger.engines.tensorrtllm.settings import Settings
 from vramledger.engines.tensorrtllm.spikes import outside_names, spike_conditions
@@ -167,10 +167,9 @@ def _requests(
     many = "one request" if share == 1 else f"{share:,} requests"
     if share > most:
         asked = replace(high, reached_len=settings.asked_len)
-        pool = beside.high[index].binding
-        short = max(need(pool, asked, settings) * share - pool.blocks, 1) * pool.block_bytes(
-            settings.tokens_per_block
-        )
+        pool = high.binding
+        blocks = need(pool, asked, settings) * share + held_blocks(pool, high, settings)
+        short = max(blocks - pool.blocks, 1) * pool.block_bytes(settings.tokens_per_block)
         lowered = (
             ""
             if high.reached_len >= settings.asked_len
