@@ -152,6 +152,13 @@ def test_files_that_are_no_lengths_are_refused(tmp_path: Path, data: bytes) -> N
         read_lengths(path)
 
 
+def test_a_json_array_is_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.json"
+    path.write_text('[{"prompt": 1, "output": 2}]', encoding="utf-8")
+    with pytest.raises(FlagError, match="line 1 is not a JSON object"):
+        read_lengths(path)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         read_lengths(tmp_path / "nothing.csv")

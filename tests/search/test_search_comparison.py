@@ -178,3 +178,11 @@ def test_flags_of_one_engine_are_checked_before_anything_is_planned() -> None:
     ):
         with pytest.raises(FlagError, match=says):
             read_engine_flags([wrong], asked)
+
+
+def test_an_engine_that_shares_layers_out_says_how() -> None:
+    outcome = evaluate(Question(device="H200", engine="llamacpp", tp=2), Subject((MODELS[0],)))
+    assert outcome.status is Status.REFUSED
+    assert "pp shares layers out" in outcome.reason
+    shared = evaluate(Question(device="H200", engine="llamacpp", pp=2), Subject((MODELS[0],)))
+    assert shared.plan is not None and len(shared.plan.ranks) == 2

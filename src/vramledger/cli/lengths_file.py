@@ -30,7 +30,7 @@ def read_lengths(path: Path) -> Counter[tuple[int, int]]:
     """
     text = _text(path)
     lines = (line for line in text.splitlines() if line.strip())
-    rows = _json_rows(lines, path) if text.lstrip()[:1] == "{" else _csv_rows(lines, path)
+    rows = _json_rows(lines, path) if text.lstrip()[:1] in ("{", "[") else _csv_rows(lines, path)
     counted: Counter[tuple[int, int]] = Counter()
     for number, (prompt, output) in enumerate(rows, start=1):
         if number > MOST_REQUESTS:

@@ -168,7 +168,8 @@ def flags_of(question: Question) -> dict[str, object]:
     terms, flags = terms_of(question.engine), dict[str, object]()
     name = engine_name(question.engine)
     if question.tp > 1:
-        flags[_word(terms.tp, name, "cuts no layer over devices (tp)")] = question.tp
+        lacks = "cuts no layer over devices (tp)" + ("; pp shares layers out over them" if terms.pp else "")
+        flags[_word(terms.tp, name, lacks)] = question.tp
     if question.pp > 1:
         flags[_word(terms.pp, name, "has no pipeline stages (pp)")] = question.pp
     if question.ep:
