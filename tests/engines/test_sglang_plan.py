@@ -43,6 +43,14 @@ def named(plan: Plan, name: str) -> int:
     return next(entry.bytes.expected for entry in plan.ranks[0].entries if entry.name.startswith(name))
 
 
+def test_a_load_that_dies_prints_no_end_of_it() -> None:
+    dies = planned(LLAMA_3_1_8B, find_device("custom:8GiB"))
+    assert dies.verdict.holds is False
+    (line,) = dies.printed
+    assert line.startswith("Load weight begin. avail mem=")
+    assert not any("avail mem=-" in line for line in planned(LLAMA_3_1_8B, find_device("T4")).printed)
+
+
 def test_every_owner_is_in_the_ledger() -> None:
     plan = planned(
         QWEN3_30B_A3B,

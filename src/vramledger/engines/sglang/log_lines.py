@@ -26,14 +26,14 @@ def log_lines(
     after_pool_gib: float,
     at_end_gib: float,
 ) -> tuple[str, ...]:
-    """The lines of rank 0's stage, in order."""
-    lines = [
-        f"Load weight begin. avail mem={pre_gib:.2f} GB",
-        (
-            f"Load weight end. type={settings.architecture}, dtype={_torch(settings.dtype.value)}, "
-            f"avail mem={avail_gib:.2f} GB, mem usage={weights_gib:.2f} GB."
-        ),
-    ]
+    """The lines of rank 0's stage, in order, up to where it dies if the weights do not fit."""
+    lines = [f"Load weight begin. avail mem={pre_gib:.2f} GB"]
+    if avail_gib < 0:
+        return tuple(lines)
+    lines.append(
+        f"Load weight end. type={settings.architecture}, dtype={_torch(settings.dtype.value)}, "
+        f"avail mem={avail_gib:.2f} GB, mem usage={weights_gib:.2f} GB."
+    )
     if not pools.tokens:
         return tuple(lines)
     if pools.swa_tokens is not None:
