@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from vramledger.engines.entry import entry as _entry
 from vramledger.engines.sglang.budget import Free, RankTerms, Sized
 from vramledger.engines.sglang.layers import DRAFT_IN_CELL_SINCE
 from vramledger.engines.sglang.pools import Pools, pool_rows, request_table_bytes
 from vramledger.engines.sglang.runtime import padding_page_bytes
 from vramledger.engines.sglang.settings import Settings
-from vramledger.evidence import Evidence, assumed, calculated, reported
+from vramledger.evidence import assumed, calculated, reported
 from vramledger.ledger import (
     AFTER_LOAD,
     ALL_PHASES,
@@ -40,29 +41,6 @@ def pool_bytes(terms: RankTerms, pools: Pools, settings: Settings) -> tuple[int,
     swa = (pools.swa_tokens or 0) * cells.swa_cell
     states = (pools.slots + 1) * terms.slot.total if pools.slots is not None and terms.slot is not None else 0
     return full, swa, states
-
-
-def _entry(
-    owner: Owner,
-    name: str,
-    phases: frozenset[Phase],
-    size: ByteRange | int,
-    evidence: Evidence,
-    *,
-    lifetime: Lifetime = Lifetime.WORKER,
-    inside: bool = True,
-    is_remainder: bool = False,
-) -> Entry:
-    return Entry(
-        owner=owner,
-        name=name,
-        lifetime=lifetime,
-        phases=phases,
-        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
-        evidence=evidence,
-        inside_budget=inside,
-        is_remainder=is_remainder,
-    )
 
 
 def _weight_entries(settings: Settings, terms: RankTerms, free: Free) -> list[Entry]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramledger.engines.entry import entry as _entry
 from vramledger.engines.held_weights import HeldWeights
 from vramledger.engines.tensorrtllm.activation import ATTENTION_WORKSPACE, graph_sizes
 from vramledger.engines.tensorrtllm.budget import SLACK, RankTerms
 from vramledger.engines.tensorrtllm.pools import RankPools, WindowPool, stranded_blocks, window_blocks
 from vramledger.engines.tensorrtllm.settings import Settings
-from vramledger.evidence import Evidence, assumed, calculated, reported
+from vramledger.evidence import assumed, calculated, reported
 from vramledger.ledger import AFTER_LOAD, ALL_PHASES, ByteRange, Entry, Lifetime, Owner, Phase
 from vramledger.models.model import Model
 from vramledger.units import GIB
@@ -238,26 +239,3 @@ def host_entries(settings: Settings, pools: Sequence[tuple[int, RankPools]]) -> 
 
 def _sorted(sizes: Sequence[int]) -> ByteRange:
     return ByteRange(*sorted(sizes))
-
-
-def _entry(
-    owner: Owner,
-    name: str,
-    phases: frozenset[Phase],
-    size: ByteRange | int,
-    evidence: Evidence,
-    *,
-    lifetime: Lifetime = Lifetime.WORKER,
-    inside: bool = True,
-    is_remainder: bool = False,
-) -> Entry:
-    return Entry(
-        owner=owner,
-        name=name,
-        lifetime=lifetime,
-        phases=phases,
-        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
-        evidence=evidence,
-        inside_budget=inside,
-        is_remainder=is_remainder,
-    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from vramledger.engines.entry import entry as _entry
 from vramledger.engines.held_weights import HeldWeights
 from vramledger.engines.surroundings import Surroundings
 from vramledger.engines.transformers.cache import Sized
 from vramledger.engines.transformers.settings import Settings
 from vramledger.engines.transformers.sizing import Reserve
-from vramledger.evidence import Evidence, assumed, calculated
+from vramledger.evidence import assumed, calculated
 from vramledger.ledger import (
     AFTER_LOAD,
     ALL_PHASES,
@@ -226,26 +227,3 @@ def host_entries(model: Model, settings: Settings, unit_bytes: int) -> tuple[Ent
             )
         )  # fmt: skip
     return tuple(out)
-
-
-def _entry(
-    owner: Owner,
-    name: str,
-    phases: frozenset[Phase],
-    size: ByteRange | int,
-    evidence: Evidence,
-    *,
-    lifetime: Lifetime = Lifetime.WORKER,
-    inside: bool = True,
-    is_remainder: bool = False,
-) -> Entry:
-    return Entry(
-        owner=owner,
-        name=name,
-        lifetime=lifetime,
-        phases=phases,
-        bytes=size if isinstance(size, ByteRange) else ByteRange.exact(size),
-        evidence=evidence,
-        inside_budget=inside,
-        is_remainder=is_remainder,
-    )

@@ -5,8 +5,8 @@ The sums are the peak's own, so that a workspace that is switched shows its byte
 
 from __future__ import annotations
 
+from vramledger.engines.entry import entry
 from vramledger.engines.vllm.activation import ActivationPeak, spread
-from vramledger.engines.vllm.entry import entry
 from vramledger.engines.vllm.settings import Settings
 from vramledger.evidence import Evidence, calculated
 from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from vramledger.engines.entry import entry
 from vramledger.engines.vllm.attention_backends import latent_mixers
 from vramledger.engines.vllm.capability import capability
-from vramledger.engines.vllm.entry import entry
 from vramledger.engines.vllm.graphs import GraphPlan
 from vramledger.engines.vllm.sampler import USUAL_SMS
 from vramledger.engines.vllm.settings import Settings

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vramledger.engines.checkpoint_reading import Reading
+from vramledger.engines.entry import entry as _entry
 from vramledger.engines.recent import Recent
 from vramledger.engines.vllm.activation_entries import activation_entries
 from vramledger.engines.vllm.attention_buffers import buffer_entries
 from vramledger.engines.vllm.budget import RankTerms, requested_bytes
-from vramledger.engines.vllm.entry import entry as _entry
 from vramledger.engines.vllm.extras import extra_entries
 from vramledger.engines.vllm.graphs import GRAPH_OBSERVATIONS
 from vramledger.engines.vllm.held_contexts import held_entry

@@ -8,7 +8,7 @@ share the blocks of their common prefix while prefix caching is on.
 
 from __future__ import annotations
 
-from vramledger.engines.vllm.entry import entry
+from vramledger.engines.entry import entry
 from vramledger.engines.vllm.kv_budget import blocks_per_request, steady_blocks
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.settings import Settings

@@ -8,9 +8,9 @@ VLLM_XGRAMMAR_CACHE_MB). Over all processes of the instance, as on one host.
 from __future__ import annotations
 
 from vramledger.engines.checkpoint_reading import Reading
+from vramledger.engines.entry import entry
 from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
 from vramledger.engines.requests import WHOLE_VOCABULARY
-from vramledger.engines.vllm.entry import entry
 from vramledger.engines.vllm.kv_groups import Layout
 from vramledger.engines.vllm.load_peak import host_entries
 from vramledger.engines.vllm.settings import Settings

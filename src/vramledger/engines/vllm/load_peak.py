@@ -23,7 +23,7 @@ from vramledger.engines.checkpoint_reading import (
     streamed,
     whole_files_on_device,
 )
-from vramledger.engines.vllm.entry import entry
+from vramledger.engines.entry import entry
 from vramledger.engines.vllm.settings import Settings
 from vramledger.errors import FlagError
 from vramledger.evidence import assumed, calculated
