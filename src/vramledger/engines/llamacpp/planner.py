@@ -22,9 +22,10 @@ from vramledger.engines.llamacpp.sampling import sampling_entries
 from vramledger.engines.llamacpp.settings import Settings, resolve, share_of_slots
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.engines.llamacpp.version import NEWEST, LlamaBuild, rules_note
+from vramledger.engines.remedies import with_remedies
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.surroundings import driver_context
-from vramledger.errors import FlagError, VramledgerError
+from vramledger.errors import FlagError
 from vramledger.evidence import calculated
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger, WeightFigures
@@ -54,17 +55,11 @@ def plan(
     answer = _answer(checkpoint, device, build, flags, concurrency)
     if answer.verdict.holds or not remedies:
         return answer
-    found = []
-    for candidates in _remedies(answer, flags, concurrency):
-        for text, changed, requests in candidates:
-            try:
-                held = _answer(checkpoint, device, build, changed, requests).verdict.holds
-            except VramledgerError:
-                held = False
-            if held:
-                found.append(text)
-                break
-    return replace(answer, verdict=replace(answer.verdict, remedies=tuple(found)))
+
+    def plan_under(changed: LlamaFlags, requests: int) -> Plan:
+        return _answer(checkpoint, device, build, changed, requests)
+
+    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
 
 
 def configure(

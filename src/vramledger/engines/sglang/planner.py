@@ -8,6 +8,7 @@ from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import Reading
 from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.load_entries import device_load_entries, host_load_entries
+from vramledger.engines.remedies import with_remedies
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.sglang.budget import (
     Free,
@@ -26,13 +27,12 @@ from vramledger.engines.sglang.host import adapters_on_host, host_entries
 from vramledger.engines.sglang.layers import unknown_pool
 from vramledger.engines.sglang.load_peak import SOURCE, check_load_format, how, reading
 from vramledger.engines.sglang.log_lines import log_lines
-from vramledger.engines.sglang.remedies import find_remedies
+from vramledger.engines.sglang.remedies import changes
 from vramledger.engines.sglang.settings import Settings, resolve
 from vramledger.engines.sglang.sharding import rank_kinds
 from vramledger.engines.sglang.spikes import check_requests, request_entries
 from vramledger.engines.sglang.verdict import judge
 from vramledger.engines.sglang.version import NEWEST, SglangVersion
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import Owner, RankLedger
 from vramledger.models.checkpoint import Checkpoint
@@ -61,14 +61,10 @@ def plan(
     if answer.verdict.holds or not remedies:
         return answer
 
-    def holds(changed: SglangFlags, requests: int) -> bool:
-        try:
-            return bool(_answer(checkpoint, device, version, changed, requests).verdict.holds)
-        except VramledgerError:
-            return False
+    def plan_under(changed: SglangFlags, requests: int) -> Plan:
+        return _answer(checkpoint, device, version, changed, requests)
 
-    found = find_remedies(answer, flags, concurrency, holds)
-    return replace(answer, verdict=replace(answer.verdict, remedies=found))
+    return with_remedies(answer, changes(answer, flags, concurrency), plan_under)
 
 
 def _answer(

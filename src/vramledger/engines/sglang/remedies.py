@@ -1,8 +1,8 @@
-"""What would make a plan hold: every remedy is planned before it is named."""
+"""What might make a plan hold, one change at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import ceil
 
 from msgspec.structs import replace
@@ -11,19 +11,15 @@ from vramledger.answer import Plan
 from vramledger.engines.sglang.flags import SglangFlags
 from vramledger.units import counted
 
-Holds = Callable[[SglangFlags, int], bool]
-"""Whether the same model, device and version hold under other flags and another concurrency."""
-
 Candidate = tuple[str, SglangFlags, int]
 WIDTHS = (2, 4, 8, 16, 32)
 FRACTIONS = (0.85, 0.88, 0.9, 0.92, 0.95)
 SMALLEST_CONTEXT = 256
 
 
-def find_remedies(answer: Plan, flags: SglangFlags, concurrency: int, holds: Holds) -> tuple[str, ...]:
-    """Single changes under which the plan holds, the least intrusive value of each."""
-    found = []
-    for candidates in (
+def changes(answer: Plan, flags: SglangFlags, concurrency: int) -> tuple[Iterator[Candidate], ...]:
+    """Single changes by kind, the least intrusive value of each first."""
+    return (
         _fractions(answer, flags, concurrency),
         _caps(flags, concurrency),
         _tokens(answer, flags, concurrency),
@@ -31,12 +27,7 @@ def find_remedies(answer: Plan, flags: SglangFlags, concurrency: int, holds: Hol
         _requests(answer, flags, concurrency),
         _contexts(answer, flags, concurrency),
         _widths(flags, concurrency),
-    ):
-        for text, changed, requests in candidates:
-            if holds(changed, requests):
-                found.append(text)
-                break
-    return tuple(found)
+    )
 
 
 def _fractions(answer: Plan, flags: SglangFlags, concurrency: int) -> Iterator[Candidate]:

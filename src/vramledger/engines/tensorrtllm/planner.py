@@ -10,6 +10,7 @@ from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import Reading, prefetched
 from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.load_entries import host_load_entries
+from vramledger.engines.remedies import with_remedies
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.tensorrtllm.beams import beam_entries
 from vramledger.engines.tensorrtllm.budget import rank_terms, share
@@ -22,7 +23,6 @@ from vramledger.engines.tensorrtllm.settings import Settings, check_device, reso
 from vramledger.engines.tensorrtllm.spikes import check_requests, request_entries, request_host_entries
 from vramledger.engines.tensorrtllm.verdict import judge, stranded_notes
 from vramledger.engines.tensorrtllm.version import NEWEST, TrtLlmVersion
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import Entry, RankLedger, WeightFigures
 from vramledger.models.checkpoint import Checkpoint
@@ -53,19 +53,10 @@ def plan(
     if answer.verdict.holds or not remedies:
         return answer
 
-    def holds(changed: TrtLlmFlags, requests: int) -> bool:
-        try:
-            return bool(_answer(checkpoint, device, version, changed, requests).verdict.holds)
-        except VramledgerError:
-            return False
+    def plan_under(changed: TrtLlmFlags, requests: int) -> Plan:
+        return _answer(checkpoint, device, version, changed, requests)
 
-    found = []
-    for candidates in _remedies(answer, flags, concurrency):
-        for text, changed, requests in candidates:
-            if holds(changed, requests):
-                found.append(text)
-                break
-    return replace(answer, verdict=replace(answer.verdict, remedies=tuple(found)))
+    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
 
 
 def _answer(

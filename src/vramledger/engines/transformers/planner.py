@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.held_weights import weight_figures
+from vramledger.engines.remedies import with_remedies
 from vramledger.engines.surroundings import communicators, driver_context
 from vramledger.engines.transformers.cache import cache_rules, free_bytes, kv_pool, size
 from vramledger.engines.transformers.entries import host_entries, process_entries, slack
@@ -19,7 +20,6 @@ from vramledger.engines.transformers.tp_plan import kv_heads_held
 from vramledger.engines.transformers.verdict import judge
 from vramledger.engines.transformers.version import NEWEST, TransformersVersion
 from vramledger.engines.transformers.weights import rank_weights
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
@@ -49,19 +49,10 @@ def plan(
     if answer.verdict.holds or not remedies:
         return answer
 
-    def holds(changed: TransformersFlags, requests: int) -> bool:
-        try:
-            return bool(_answer(checkpoint, device, version, changed, requests).verdict.holds)
-        except VramledgerError:
-            return False
+    def plan_under(changed: TransformersFlags, requests: int) -> Plan:
+        return _answer(checkpoint, device, version, changed, requests)
 
-    found = []
-    for candidates in _remedies(answer, flags, concurrency):
-        for text, changed, requests in candidates:
-            if holds(changed, requests):
-                found.append(text)
-                break
-    return replace(answer, verdict=replace(answer.verdict, remedies=tuple(found)))
+    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
 
 
 def _answer(

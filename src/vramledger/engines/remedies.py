@@ -1,0 +1,37 @@
+"""Remedies of a plan that does not hold: each is planned before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from vramledger.answer import Plan
+from vramledger.errors import VramledgerError
+
+Flags = TypeVar("Flags")
+
+
+def with_remedies(
+    answer: Plan,
+    kinds: Iterable[Iterable[tuple[str, Flags, int]]],
+    plan_under: Callable[[Flags, int], Plan],
+) -> Plan:
+    """`answer` with the first change of each kind under which it holds.
+
+    A change is its text, the flags and the number of requests it stands for; one that cannot be planned does not hold.
+    """
+
+    def holds(flags: Flags, requests: int) -> bool:
+        try:
+            return bool(plan_under(flags, requests).verdict.holds)
+        except VramledgerError:
+            return False
+
+    found = [
+        next((text for text, flags, requests in candidates if holds(flags, requests)), None)
+        for candidates in kinds
+    ]
+    remedies = tuple(text for text in found if text is not None)
+    return replace(answer, verdict=replace(answer.verdict, remedies=remedies))
