@@ -31,3 +31,15 @@ def read_flags(
                 f"{option.flag} is given as {out[name]} and as {read}", flag=name, value=str(read)
             )
     return out
+
+
+def refuse_parallel(
+    values: Mapping[str, object], absent: Mapping[str, str], engine: str, more: str = ""
+) -> None:
+    """Raises FlagError where one of the `absent` kinds of parallelism (name to word) is asked of an engine without it."""
+    for name, word in absent.items():
+        value = values.get(name)
+        if value is not None and value is not False and (value != 1 or value is True):
+            raise FlagError(
+                f"{engine} has no {word} parallelism: --{name} {value}{more}", flag=name, value=str(value)
+            )

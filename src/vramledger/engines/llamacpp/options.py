@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vramledger.engines.flag_table import read_flags
+from vramledger.engines.flag_table import read_flags, refuse_parallel
 from vramledger.engines.llamacpp.flags import CACHE_TYPES, SPLIT_MODES, LlamaFlags
 from vramledger.engines.option import Option, OptionKind
 from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
-from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan
@@ -102,14 +101,7 @@ def plan_with(
 
 def flags_from(values: Mapping[str, object]) -> LlamaFlags:
     """Flags by name, as text or as values. Raises FlagError for what llama.cpp does not have or take."""
-    for name, word in _ABSENT.items():
-        value = values.get(name)
-        if value is not None and value is not False and (value != 1 or value is True):
-            raise FlagError(
-                f"llama.cpp has no {word} parallelism of this kind: --{name} {value}; devices are --gpus and -ts",
-                flag=name,
-                value=str(value),
-            )
+    refuse_parallel(values, _ABSENT, "llama.cpp", "; devices are --gpus and -ts")
     kept = {
         name: str(value)
         if name in ("gpu_layers", "ngl", "n_gpu_layers", "tensor_split", "ts", "fit_target")

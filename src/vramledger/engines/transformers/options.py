@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vramledger.engines.flag_table import read_flags
+from vramledger.engines.flag_table import read_flags, refuse_parallel
 from vramledger.engines.option import Option, OptionKind
 from vramledger.engines.transformers.flags import QUANTIZATIONS, TransformersFlags
-from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan
@@ -79,14 +78,7 @@ def plan_with(
 
 def flags_from(values: Mapping[str, object]) -> TransformersFlags:
     """Flags by name, as text or as values. Raises FlagError for what the library does not have or take."""
-    for name, word in _ABSENT.items():
-        value = values.get(name)
-        if value is not None and value is not False and (value != 1 or value is True):
-            raise FlagError(
-                f"transformers' continuous batching has no {word} parallelism: --{name} {value}",
-                flag=name,
-                value=str(value),
-            )
+    refuse_parallel(values, _ABSENT, "transformers' continuous batching")
     kept = {name: value for name, value in values.items() if name not in _ABSENT}
     found: dict[str, Any] = read_flags(kept, OPTIONS, _SHORT, "transformers")
     return TransformersFlags(**found)
