@@ -120,17 +120,6 @@ def _named_engine(args: list[str]) -> str:
     return found
 
 
-def device_option() -> GroupedOption:
-    """`--device`, which has to be given."""
-    return GroupedOption(
-        ["device", "--device", "-d"],
-        required=True,
-        metavar="NAME|custom:SIZE",
-        help="Device of the catalogue, or a size such as custom:79.19GiB.",
-        group=GENERAL,
-    )
-
-
 def engine_option(help_text: str = "Engine; its newest version unless one is named.") -> GroupedOption:
     """`--engine`, for a command of class EngineCommand."""
     return GroupedOption(
