@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +13,10 @@ from support import LLAMA_3_1_8B, QWEN3_32B_AWQ, checkpoint
 from vramledger.engines.adapter_slots import (
     SlotModule,
     adapter_elements,
-    hot_and_cold,
     merged_copy,
     slot_elements,
     smallest_allowed,
 )
-from vramledger.errors import FlagError
 from vramledger.models.adapters.load import load_adapter
 from vramledger.models.adapters.placing import PlacedAdapter, place
 from vramledger.models.tensors import AxisKind, Tensor
@@ -69,15 +66,6 @@ def test_a_slot_is_never_smaller_than_what_lies_in_it(
         parts * d_in + d_out
     )
     assert slot_elements([module], rank) >= repeat * rank * (d_in + d_out)
-
-
-def test_hot_adapters_come_first(tmp_path: Path) -> None:
-    sets = [placed(tmp_path / str(number)) for number in range(3)]
-    assert hot_and_cold(sets, 1) == ((sets[0],), (sets[1], sets[2]))
-    assert hot_and_cold(sets, None) == (tuple(sets), ())
-    for wrong in (0, 4):
-        with pytest.raises(FlagError, match="between 1 and the 3"):
-            hot_and_cold(sets, wrong)
 
 
 def test_the_smallest_allowed_rank() -> None:

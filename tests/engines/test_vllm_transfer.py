@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from support import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_3_1_8B, checkpoint, planned
 from vramledger.answer import Plan
-from vramledger.engines.vllm.context_parallel import interleaved_tokens
 from vramledger.engines.vllm.flags import KvTransfer
 from vramledger.engines.vllm.kv_connectors import CONNECTOR_NAMES, keeps_groups
 from vramledger.engines.vllm.options import plan_with, read_flags
@@ -254,6 +253,13 @@ def test_bad_offloading_is_refused(values: dict[str, Any], words: str) -> None:
 
 
 # Contexts shared by ranks: what 0.32.0's get_dcp_local_seq_lens answers.
+
+
+def interleaved_tokens(context_len: int, ranks: int, interleave: int, rank: int) -> int:
+    """Tokens of a context that a rank of the group keeps: `interleave` in a row on each in turn."""
+    turn = interleave * ranks
+    rest = context_len % turn - rank * interleave
+    return context_len // turn * interleave + min(max(rest, 0), interleave)
 
 
 @pytest.mark.parametrize(

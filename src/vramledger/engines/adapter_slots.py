@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.engines.option import Option, bad_value
-from vramledger.errors import FlagError
 from vramledger.formats.weights import Dense, WeightFormat, format_label, stored_bytes
 from vramledger.models.tensors import Tensor
 
@@ -84,21 +83,6 @@ def read_adapters(option: Option, value: object) -> tuple[Adapter, ...]:
     if isinstance(given, list | tuple) and given and all(isinstance(item, str | Adapter) for item in given):
         return tuple(item if isinstance(item, Adapter) else load_adapter(item) for item in given)
     raise bad_value(option, value, "is not the place of an adapter, or several")
-
-
-def hot_and_cold(
-    adapters: Sequence[PlacedAdapter], hot: int | None
-) -> tuple[tuple[PlacedAdapter, ...], tuple[PlacedAdapter, ...]]:
-    """The first `hot` adapters, which the device keeps, and the others; all of them where it is None.
-
-    Raises FlagError for a number that is not between 1 and how many there are.
-    """
-    count = len(adapters) if hot is None else hot
-    if adapters and not 1 <= count <= len(adapters):
-        raise FlagError(
-            f"--hot {count} is not between 1 and the {len(adapters)} adapters", flag="hot", value=hot
-        )
-    return tuple(adapters[:count]), tuple(adapters[count:])
 
 
 def smallest_allowed(rank: int, allowed: Sequence[int]) -> int | None:

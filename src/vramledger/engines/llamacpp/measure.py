@@ -109,15 +109,17 @@ def _tolerance(size: int, device: int, settings: Settings) -> ByteRange:
 
 
 def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -> dict[int, ByteRange]:
-    """A graph that is not built here: the MLP's or the logits' stage of a plain transformer, from half to three times."""
-    wide = [
-        layer.channel_mixer.intermediate
-        * (layer.channel_mixer.top_k if isinstance(layer.channel_mixer, MixtureOfExperts) else 1)
-        for layer in model.layers
-        if isinstance(layer.channel_mixer, (DenseMlp, MixtureOfExperts))
-    ]
+    """A graph that is not built here: the widest of a plain transformer's stages (attention, MLP, logits), from half
+    to three times. An encoder has no logits, and its tokens attend to those of their batch alone."""
     tokens, hidden = settings.tokens, model.hidden_size
-    rows = min(tokens, settings.outputs)
+    mlps = [layer.channel_mixer for layer in model.layers]
+    wide = [
+        (3 if mixer.gated else 2)
+        * mixer.intermediate
+        * (mixer.top_k if isinstance(mixer, MixtureOfExperts) else 1)
+        for mixer in mlps
+        if isinstance(mixer, (DenseMlp, MixtureOfExperts))
+    ]
     heads = max(
         (
             mixer.q_heads
@@ -126,11 +128,15 @@ def _bounded(model: Model, settings: Settings, caches: Caches, has_head: bool) -
         ),
         default=0,
     )
-    scores = 0 if settings.flash else 4 * heads * caches.cells * tokens // settings.streams
-    mlp = scores + tokens * (4 * (3 * max(wide, default=2 * hidden) + 4 * hidden) + 2 * caches.cells)
-    logits = 0 if not has_head else 4 * model.vocab_size * rows + 8 * hidden * tokens
-    size = max(mlp, logits)
+    cells = caches.cells // settings.streams if has_head else tokens
+    scores = 0 if settings.flash else 4 * heads * cells
+    mask = (2 if settings.flash else 4) * cells
+    attention = tokens * (scores + mask + 4 * 7 * hidden)
+    mlp = tokens * (mask + 4 * (max(wide, default=6 * hidden) + 4 * hidden))
+    rows = min(tokens, settings.outputs)
+    logits = 4 * model.vocab_size * rows + 8 * hidden * tokens if has_head else 0
+    size = max(attention, mlp, logits)
     out = {device: ByteRange(size // 2, size, 3 * size) for device in range(settings.devices)}
-    inputs = tokens * (8 * hidden + 4 * caches.cells)
+    inputs = tokens * (8 * hidden + 4 * cells)
     out[HOST] = ByteRange(0, inputs, 3 * inputs) if settings.devices else ByteRange(size // 2, size, 3 * size)
     return out

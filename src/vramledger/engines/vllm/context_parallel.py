@@ -44,13 +44,6 @@ def check_interleave(layout: Layout, settings: Settings) -> None:
         )
 
 
-def interleaved_tokens(context_len: int, ranks: int, interleave: int, rank: int) -> int:
-    """Tokens of a context that a rank of the group keeps: `interleave` in a row on each in turn."""
-    turn = interleave * ranks
-    rest = context_len % turn - rank * interleave
-    return context_len // turn * interleave + min(max(rest, 0), interleave)
-
-
 def merged_tokens(settings: Settings) -> int:
     """Tokens whose attention the group merges in one step: those of a decode, at most the batch."""
     decode = settings.max_num_seqs * (1 + settings.num_speculative_tokens)
