@@ -44,6 +44,13 @@ class Option(Struct, frozen=True, kw_only=True):
         return spelled(self.name)
 
 
+def option(
+    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
+) -> Option:
+    """A line of an engine's table of flags."""
+    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
+
+
 def spelled(name: str) -> str:
     """ "max_num_seqs" as the command line has it."""
     return f"--{name.replace('_', '-')}"
@@ -228,3 +235,10 @@ def bad_value(option: Option, value: object, why: str) -> FlagError:
 
 def _plain(value: object) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
+
+
+def against_rule(name: str, value: object, rule: str) -> FlagError:
+    """The refusal of a flag's value that breaks a rule of the flag's own, such as "must be at least 1"."""
+    return FlagError(
+        f"{spelled(name)} is {value}; it {rule}", flag=name, value=value if _plain(value) else str(value)
+    )

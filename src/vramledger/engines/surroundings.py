@@ -19,7 +19,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     source: str
 
 
-def _gib(low: float, expected: float, high: float) -> ByteRange:
+def gib_bytes(low: float, expected: float, high: float) -> ByteRange:
+    """A range observed in GiB, in bytes."""
     return ByteRange(int(low * GIB), int(expected * GIB), int(high * GIB))
 
 
@@ -27,10 +28,11 @@ def driver_context(device: Device) -> Surroundings:
     """Driver context and base libraries of one process."""
     if device.vendor == "cpu":
         return Surroundings(
-            bytes=_gib(0.4, 0.6, 0.8), source="resident set of a serving process with a model of a few MiB"
+            bytes=gib_bytes(0.4, 0.6, 0.8),
+            source="resident set of a serving process with a model of a few MiB",
         )
     return Surroundings(
-        bytes=_gib(0.3, 0.45, 0.65),
+        bytes=gib_bytes(0.3, 0.45, 0.65),
         source="300 to 600 MiB by driver; free memory at start-up is 0.41 to 0.61 GiB below the total in 4 logs",
     )
 
@@ -39,4 +41,6 @@ def communicators(world: int) -> Surroundings | None:
     """NCCL of one rank, None for a world of one."""
     if world == 1:
         return None
-    return Surroundings(bytes=_gib(0.2, 0.4, 0.8), source="NCCL 0.2 to 0.8 GiB a rank, growing with ranks")
+    return Surroundings(
+        bytes=gib_bytes(0.2, 0.4, 0.8), source="NCCL 0.2 to 0.8 GiB a rank, growing with ranks"
+    )

@@ -6,8 +6,8 @@ import re
 
 from msgspec import Struct
 
+from vramledger.engines.option import against_rule as _bad
 from vramledger.engines.requests import NO_REQUESTS, Requests
-from vramledger.errors import FlagError
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 SPLIT_MODES = ("none", "layer", "row")
@@ -140,7 +140,3 @@ class LlamaFlags(Struct, frozen=True, kw_only=True):
         dense = r"\.ffn_(up|down|gate)\."
         found.extend((re.compile(rf"blk\.{layer}{dense}"), "CPU") for layer in range(self.n_cpu_ffn or 0))
         return tuple(found)
-
-
-def _bad(name: str, value: object, rule: str) -> FlagError:
-    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=str(value))

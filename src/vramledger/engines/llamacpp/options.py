@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vramledger.engines.flag_table import read_flags, refuse_parallel
 from vramledger.engines.llamacpp.flags import CACHE_TYPES, SPLIT_MODES, LlamaFlags
 from vramledger.engines.option import Option, OptionKind
+from vramledger.engines.option import option as _option
 from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ _CONTEXT, _PLACE, _CACHE, _FIT, _HOST, _MODEL = (
     "Context and batch", "Placement", "KV cache", "Fit", "Host memory", "Model files",
 )  # fmt: skip
 COUNT, SIGNED, SWITCH, TEXT = OptionKind.COUNT, OptionKind.SIGNED, OptionKind.SWITCH, OptionKind.TEXT
-
-
-def _option(
-    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
-) -> Option:
-    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
 
 
 _UNKNOWN = ("prompt_logprobs", "beams", "prompt_embeds")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.option import against_rule as _bad
 from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.adapters.adapter import Adapter
@@ -218,7 +219,3 @@ _POSITIVE = (
     "deepep_num_max_dispatch_tokens_per_rank", "eplb_rebalance_num_iterations",
 )  # fmt: skip
 _NOT_NEGATIVE = ("ep_num_redundant_experts", "hicache_size")
-
-
-def _bad(name: str, value: object, rule: str) -> FlagError:
-    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.option import option as _option
 from vramledger.engines.requests import REQUEST_OPTIONS, take_requests
 from vramledger.engines.sglang.flags import ALGORITHMS, LORA_MODULES, NORMALISED, SglangFlags
 from vramledger.errors import FlagError
@@ -33,12 +34,6 @@ _PARALLEL, _MEMORY, _BATCH, _TYPES, _CACHE, _RUN, _LORA, _DRAFT, _HOST, _LOAD = 
     "Loading",
 )
 COUNT, SWITCH, TEXT, NUMBER = OptionKind.COUNT, OptionKind.SWITCH, OptionKind.TEXT, OptionKind.NUMBER
-
-
-def _option(
-    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
-) -> Option:
-    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
 
 
 OPTIONS: tuple[Option, ...] = (

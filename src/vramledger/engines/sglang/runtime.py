@@ -12,11 +12,12 @@ from vramledger.engines.layer_widths import channel_width, mixer_width
 from vramledger.engines.partition import VOCAB_PADDING
 from vramledger.engines.sglang.settings import Settings
 from vramledger.engines.sglang.sharding import RankKind
+from vramledger.engines.surroundings import gib_bytes as _gib
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ZERO, ByteRange
 from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts
 from vramledger.models.model import Model
-from vramledger.units import GIB, MIB, round_up
+from vramledger.units import MIB, round_up
 
 NVSWITCH_BYTES_PER_S = 900 * 10**9
 ACTIVATION_LOW_PERCENT, ACTIVATION_HIGH_PERCENT = 80, 125
@@ -35,10 +36,6 @@ class Calculated(Struct, frozen=True, kw_only=True):
     bytes: int
     formula: str
     source: str
-
-
-def _gib(low: float, expected: float, high: float) -> ByteRange:
-    return ByteRange(int(low * GIB), int(expected * GIB), int(high * GIB))
 
 
 def context(device: Device) -> Observed:

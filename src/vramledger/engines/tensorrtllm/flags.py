@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.option import against_rule as _bad
 from vramledger.engines.requests import NO_REQUESTS, Requests
-from vramledger.errors import FlagError
 from vramledger.models.checkpoint import Checkpoint
 
 BACKENDS = ("pytorch", "tensorrt")
@@ -114,7 +114,3 @@ class TrtLlmFlags(Struct, frozen=True, kw_only=True):
     @property
     def ep(self) -> int:
         return self.ep_size or 1
-
-
-def _bad(name: str, value: object, rule: str) -> FlagError:
-    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=str(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.option import against_rule as _bad
 from vramledger.errors import FlagError
 
 SMALLEST_PAGE = 4
@@ -61,7 +62,3 @@ class TransformersFlags(Struct, frozen=True, kw_only=True):
             raise _bad("cpu_offload_space", self.cpu_offload_space, "must be a size in GiB")
         if self.quantization is not None and self.quantization not in QUANTIZATIONS:
             raise _bad("quantization", self.quantization, f"must be one of {', '.join(QUANTIZATIONS)}")
-
-
-def _bad(name: str, value: object, rule: str) -> FlagError:
-    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramledger.engines.flag_table import read_flags, refuse_parallel
 from vramledger.engines.option import Option, OptionKind
+from vramledger.engines.option import option as _option
 from vramledger.engines.transformers.flags import QUANTIZATIONS, TransformersFlags
 
 if TYPE_CHECKING:
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
 _MODEL, _CACHE, _BATCH, _RUN = "Model", "Paged cache", "Batch", "Execution"
 COUNT, SWITCH, TEXT, NUMBER = OptionKind.COUNT, OptionKind.SWITCH, OptionKind.TEXT, OptionKind.NUMBER
-
-
-def _option(
-    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
-) -> Option:
-    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
 
 
 OPTIONS: tuple[Option, ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.option import against_rule as _bad
 from vramledger.engines.requests import NO_REQUESTS, Requests
 from vramledger.errors import FlagError
 from vramledger.models.adapters.adapter import Adapter
@@ -242,7 +243,3 @@ _NOT_NEGATIVE = (
     "cpu_offload_gb",
     "offload_group_size",
 )
-
-
-def _bad(name: str, value: object, rule: str) -> FlagError:
-    return FlagError(f"--{name.replace('_', '-')} is {value}; it {rule}", flag=name, value=value)

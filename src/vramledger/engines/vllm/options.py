@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vramledger.engines.adapter_slots import read_adapters
 from vramledger.engines.option import Option, OptionKind, bad_value, read_value, unknown_flag
+from vramledger.engines.option import option as _option
 from vramledger.engines.requests import REQUEST_NAMES, REQUEST_OPTIONS, requests_of
 from vramledger.engines.vllm.expert_parallel import BACKEND_NAMES
 from vramledger.engines.vllm.flags import ParallelPlan, Speculation, VllmFlags
@@ -32,12 +33,6 @@ _PARALLEL, _BATCH, _MEMORY, _TYPES, _CACHE, _RUN, _LOAD, _LORA, _OTHER = (
     "Speculation, experts, modalities",
 )
 COUNT, SWITCH, TEXT = OptionKind.COUNT, OptionKind.SWITCH, OptionKind.TEXT
-
-
-def _option(
-    name: str, kind: OptionKind, group: str, text: str, *aliases: str, choices: tuple[str, ...] = ()
-) -> Option:
-    return Option(name=name, kind=kind, group=group, help=text, aliases=aliases, choices=choices)
 
 
 _MAMBA_DTYPES = ("auto", "float16", "bfloat16", "float32")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from vramledger.engines.surroundings import gib_bytes as _gib
 from vramledger.engines.vllm.settings import Settings
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange
-from vramledger.units import GIB, MIB
+from vramledger.units import MIB
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -19,10 +20,6 @@ class Observed(Struct, frozen=True, kw_only=True):
 
     bytes: ByteRange
     source: str
-
-
-def _gib(low: float, expected: float, high: float) -> ByteRange:
-    return ByteRange(int(low * GIB), int(expected * GIB), int(high * GIB))
 
 
 def context(device: Device) -> Observed:
