@@ -99,7 +99,7 @@ def text(results: Sequence[EngineResult], *, worst: int) -> str:
             ).rstrip()
         )
     for engine in results:
-        lines += ["", f"{engine.compared} compared; {len(engine.result.refused)} not:"]
+        lines += ["", f"{engine.compared} compared; left out, cases or single figures, each with its reason:"]
         lines += [f"  {case}: {why}" for case, why in engine.result.refused]
     return "\n".join(lines)
 
@@ -137,6 +137,10 @@ def markdown(results: Sequence[EngineResult], *, worst: int) -> str:
                 )
     out += ["", "## Not compared"]
     for engine in results:
-        out += ["", f"{engine.compared} were compared. The others:", ""]
+        out += [
+            "",
+            f"{engine.compared} were compared. Left out, cases or single figures, each with its reason:",
+            "",
+        ]
         out += [f"- `{case}`: {why}" for case, why in engine.result.refused]
     return "\n".join(out) + "\n"
