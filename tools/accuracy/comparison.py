@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 from tools.accuracy.data import ModelSet
+
+from vramledger.errors import VramledgerError
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,27 @@ class EngineCases(Protocol):
     def run(self, rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
         """Compare every case of the engine; none of them is left out without a reason."""
         ...
+
+
+class LeftOut(Exception):
+    """A case that is not compared; the message says why."""
+
+
+def collected(
+    rows: Iterable[Mapping[str, Any]], compare: Callable[[Mapping[str, Any]], Sequence[Comparison]]
+) -> Result:
+    """What `compare` finds in every row. A row that it leaves out, whose model has no config here (KeyError) or whose
+    plan is refused, is kept with the reason."""
+    comparisons: list[Comparison] = []
+    refused: list[tuple[str, str]] = []
+    for row in rows:
+        try:
+            comparisons += compare(row)
+        except (LeftOut, KeyError) as error:
+            refused.append((str(row.get("id")), str(error.args[0])))
+        except VramledgerError as error:
+            refused.append((str(row.get("id")), f"{error.code}: {error}"))
+    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
 
 
 def scored(

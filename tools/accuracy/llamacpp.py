@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.accuracy.comparison import Comparison, Result, scored
+from tools.accuracy.comparison import Comparison, LeftOut, Result, collected, scored
 from tools.accuracy.data import ModelSet
 
 from vramledger.engines.llamacpp.flags import CACHE_TYPES, LlamaFlags
@@ -90,23 +90,19 @@ EXCLUDED = {
 
 
 def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
-    comparisons: list[Comparison] = []
-    refused: list[tuple[str, str]] = []
-    for row in rows:
-        try:
-            found = _case(row, models)
-        except (VramledgerError, KeyError) as problem:
-            refused.append((row["id"], getattr(problem, "message", str(problem))))
-            continue
-        for item in found:
-            reason = EXCLUDED.get((item.case, item.field))
-            if reason is None:
-                comparisons.append(item)
-            else:
-                refused.append((f"{item.case}: {item.field}", reason))
+    def compared(row: Mapping[str, Any]) -> list[Comparison]:
+        found = _case(row, models)
         if not found:
-            refused.append((row["id"], "the log has none of the compared figures"))
-    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
+            raise LeftOut("the log has none of the compared figures")
+        return found
+
+    found = collected(rows, compared)
+    excluded = [item for item in found.comparisons if (item.case, item.field) in EXCLUDED]
+    reasons = [(f"{item.case}: {item.field}", EXCLUDED[item.case, item.field]) for item in excluded]
+    return Result(
+        comparisons=tuple(item for item in found.comparisons if item not in excluded),
+        refused=(*found.refused, *reasons),
+    )
 
 
 def _case(row: Mapping[str, Any], models: ModelSet) -> list[Comparison]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from tools.accuracy.comparison import Comparison, Result, scored
+from tools.accuracy.comparison import Comparison, LeftOut, Result, collected, scored
 from tools.accuracy.data import ModelSet
 from tools.accuracy.rows import problem
 from tools.accuracy.sglang_cases import Case, prepare
@@ -17,7 +17,6 @@ from vramledger.engines.sglang.planner import plan
 from vramledger.engines.sglang.pools import Pools, max_requests, slots_per_request, solve
 from vramledger.engines.sglang.settings import Settings, resolve
 from vramledger.engines.sglang.sharding import rank_kinds
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.ledger import ByteRange
 from vramledger.units import GIB
@@ -37,29 +36,20 @@ ROUNDING_GIB = 0.005
 
 def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
     """Every SGLang case."""
-    comparisons: list[Comparison] = []
-    refused: list[tuple[str, str]] = []
-    for row in rows:
+
+    def compared(row: Mapping[str, Any]) -> list[Comparison]:
         malformed = problem(row)
         if malformed:
-            refused.append((str(row.get("id")), f"malformed case: {malformed}"))
-            continue
-        try:
-            case = prepare(row, models)
-            if case.contradiction:
-                refused.append((row["id"], f"the log contradicts itself: {case.contradiction}"))
-                continue
-            found = compare(case)
-        except KeyError as error:
-            refused.append((row["id"], str(error.args[0])))
-            continue
-        except VramledgerError as error:
-            refused.append((row["id"], f"{error.code}: {error}"))
-            continue
-        comparisons += found
+            raise LeftOut(f"malformed case: {malformed}")
+        case = prepare(row, models)
+        if case.contradiction:
+            raise LeftOut(f"the log contradicts itself: {case.contradiction}")
+        found = compare(case)
         if not found:
-            refused.append((row["id"], "it prints nothing that is predicted"))
-    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
+            raise LeftOut("it prints nothing that is predicted")
+        return found
+
+    return collected(rows, compared)
 
 
 def compare(case: Case) -> list[Comparison]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from tools.accuracy.comparison import Comparison, Result, scored
+from tools.accuracy.comparison import Comparison, LeftOut, Result, collected, scored
 from tools.accuracy.data import ModelSet
 from tools.accuracy.machine import case_device
 
@@ -17,7 +17,6 @@ from vramledger.engines.tensorrtllm.pools import agreed, fill
 from vramledger.engines.tensorrtllm.ranks import rank_kinds
 from vramledger.engines.tensorrtllm.settings import Settings, resolve
 from vramledger.engines.tensorrtllm.version import TrtLlmVersion, parse_version
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.models.loading import checkpoint_from_source
@@ -58,22 +57,14 @@ UNSTATED_PYTORCH = TrtLlmVersion(1, 2)
 
 def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
     """Every TensorRT-LLM case."""
-    comparisons: list[Comparison] = []
-    refused: list[tuple[str, str]] = []
-    for row in rows:
-        case = str(row.get("id"))
-        try:
-            found = compare(row, models)
-        except KeyError as error:
-            refused.append((case, str(error.args[0])))
-            continue
-        except VramledgerError as error:
-            refused.append((case, f"{error.code}: {error}"))
-            continue
-        comparisons += found
+
+    def compared(row: Mapping[str, Any]) -> list[Comparison]:
+        found = compare(row, models)
         if not found:
-            refused.append((case, "prints no figure that its inputs allow to predict"))
-    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
+            raise LeftOut("prints no figure that its inputs allow to predict")
+        return found
+
+    return collected(rows, compared)
 
 
 def compare(row: Mapping[str, Any], models: ModelSet) -> list[Comparison]:

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from tools.accuracy.comparison import Comparison, Result, scored
+from tools.accuracy.comparison import Comparison, LeftOut, Result, collected, scored
 from tools.accuracy.data import ModelSet
 from tools.accuracy.rows import problem
 from tools.accuracy.vllm_cases import Case, newest_by_date, prepare, why_nothing
 
 from vramledger.answer import Plan
 from vramledger.engines.vllm.planner import plan
-from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
 from vramledger.units import GIB
 
@@ -32,29 +31,20 @@ FIELDS = (WEIGHTS, KV_GIB, TOKENS_GIVEN, TOKENS_OPEN, TOKENS, TOKENS_OLD, CONCUR
 def run(rows: Sequence[Mapping[str, Any]], models: ModelSet) -> Result:
     """Every vLLM case."""
     history = newest_by_date(rows)
-    comparisons: list[Comparison] = []
-    refused: list[tuple[str, str]] = []
-    for row in rows:
+
+    def compared(row: Mapping[str, Any]) -> list[Comparison]:
         malformed = problem(row)
         if malformed:
-            refused.append((str(row.get("id")), f"malformed case: {malformed}"))
-            continue
-        try:
-            case = prepare(row, models, history)
-            if case.contradiction:
-                refused.append((row["id"], f"the log contradicts itself: {case.contradiction}"))
-                continue
-            found = compare(case)
-        except KeyError as error:
-            refused.append((row["id"], str(error.args[0])))
-            continue
-        except VramledgerError as error:
-            refused.append((row["id"], f"{error.code}: {error}"))
-            continue
-        comparisons += found
+            raise LeftOut(f"malformed case: {malformed}")
+        case = prepare(row, models, history)
+        if case.contradiction:
+            raise LeftOut(f"the log contradicts itself: {case.contradiction}")
+        found = compare(case)
         if not found:
-            refused.append((row["id"], why_nothing(case)))
-    return Result(comparisons=tuple(comparisons), refused=tuple(refused))
+            raise LeftOut(why_nothing(case))
+        return found
+
+    return collected(rows, compared)
 
 
 def compare(case: Case) -> list[Comparison]:

@@ -13,6 +13,24 @@ from vramledger.errors import VramledgerError
 Flags = TypeVar("Flags")
 
 
+def planned(
+    plan_under: Callable[[Flags, int], Plan],
+    changes: Callable[[Plan, Flags, int], Iterable[Iterable[tuple[str, Flags, int]]]],
+    flags: Flags,
+    concurrency: int,
+    *,
+    remedies: bool,
+) -> Plan:
+    """The plan under `flags`; one that does not surely hold names changes under which it does, where they are asked for.
+
+    `changes` gives single changes of an answer by kind, the least intrusive of each first.
+    """
+    answer = plan_under(flags, concurrency)
+    if answer.verdict.holds or not remedies:
+        return answer
+    return with_remedies(answer, changes(answer, flags, concurrency), plan_under)
+
+
 def with_remedies(
     answer: Plan,
     kinds: Iterable[Iterable[tuple[str, Flags, int]]],

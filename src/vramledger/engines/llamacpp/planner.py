@@ -22,7 +22,7 @@ from vramledger.engines.llamacpp.sampling import sampling_entries
 from vramledger.engines.llamacpp.settings import Settings, resolve, share_of_slots
 from vramledger.engines.llamacpp.tensor_graph import HOST
 from vramledger.engines.llamacpp.version import NEWEST, LlamaBuild, rules_note
-from vramledger.engines.remedies import with_remedies
+from vramledger.engines.remedies import planned
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.surroundings import driver_context
 from vramledger.errors import FlagError
@@ -51,15 +51,11 @@ def plan(
     With `remedies`, a plan that does not surely hold names single changes under which it does. Raises FlagError for
     flags that contradict, UnknownArchitecture for models that llama.cpp has no rules for here.
     """
-    flags = flags or LlamaFlags()
-    answer = _answer(checkpoint, device, build, flags, concurrency)
-    if answer.verdict.holds or not remedies:
-        return answer
 
     def plan_under(changed: LlamaFlags, requests: int) -> Plan:
         return _answer(checkpoint, device, build, changed, requests)
 
-    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
+    return planned(plan_under, _remedies, flags or LlamaFlags(), concurrency, remedies=remedies)
 
 
 def configure(

@@ -8,7 +8,7 @@ from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import Reading
 from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.load_entries import device_load_entries, host_load_entries
-from vramledger.engines.remedies import with_remedies
+from vramledger.engines.remedies import planned
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.sglang.budget import (
     Free,
@@ -56,15 +56,11 @@ def plan(
     With `remedies`, a plan that does not surely hold names single changes under which it does, each of them planned.
     Raises FlagError for contradictory flags and for a parallel plan that does not divide the model.
     """
-    flags = flags or SglangFlags()
-    answer = _answer(checkpoint, device, version, flags, concurrency)
-    if answer.verdict.holds or not remedies:
-        return answer
 
     def plan_under(changed: SglangFlags, requests: int) -> Plan:
         return _answer(checkpoint, device, version, changed, requests)
 
-    return with_remedies(answer, changes(answer, flags, concurrency), plan_under)
+    return planned(plan_under, changes, flags or SglangFlags(), concurrency, remedies=remedies)
 
 
 def _answer(

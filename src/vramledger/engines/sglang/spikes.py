@@ -7,22 +7,21 @@ sampling/sampling_batch_info.py, sampling/penaltylib, constrained/, beam_search/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from vramledger.engines.logits import bitmask_bytes
 from vramledger.engines.requests import NO_REQUESTS, WHOLE_VOCABULARY
 from vramledger.engines.sglang.budget import RankTerms, Sized
 from vramledger.engines.sglang.settings import Settings
+from vramledger.engines.spikes import BEYOND
 from vramledger.errors import FlagError
 from vramledger.evidence import calculated
 from vramledger.ledger import SERVING, ByteRange, Entry, Lifetime, Owner, Phase
 from vramledger.models.model import Model
-from vramledger.units import format_bytes
 
 PREFILL = frozenset({Phase.PREFILL, Phase.RECOVERY})
 DECODE = frozenset({Phase.DECODE})
-BEYOND = " beyond the step's activation"
 PENALTIES, GRAMMARS, BEAMS = "penalties of requests", "grammar bitmask", "logits of beams"
+ASKED_FOR = (PENALTIES, GRAMMARS, BEAMS)
+SIZED_WITHOUT = "outside the static part, which is sized without it"
 
 CHUNKS_SINCE, CHUNKED_SINCE, CHUNK_ROWS = (5, 6), (5, 18), 2048  # SGLANG_LOGPROB_CHUNK_SIZE
 BORROWED_SINCE = (5, 21)  # input log-probabilities may lie in the graphs' pool while no graph runs
@@ -76,28 +75,6 @@ def request_entries(model: Model, settings: Settings, terms: RankTerms, sized: S
         _beams(model, settings, rows),
     )
     return tuple(entry for entry in found if entry is not None and entry.bytes.high)
-
-
-def spikes(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that are there because somebody asks."""
-    return [
-        entry
-        for entry in entries
-        if entry.name.endswith(BEYOND) or entry.name in (PENALTIES, GRAMMARS, BEAMS)
-    ]
-
-
-def spike_conditions(entries: Iterable[Entry]) -> list[str]:
-    """What a verdict with such requests rests on: bytes that no start-up measured."""
-    return [
-        f"{entry.name}: up to {format_bytes(entry.bytes.high)} outside the static part, which is sized without it"
-        for entry in spikes(entries)
-    ]
-
-
-def outside_names(entries: Iterable[Entry]) -> str:
-    """The same for a verdict against them: names and expected bytes, after a comma each."""
-    return "".join(f", {entry.name} {format_bytes(entry.bytes.expected)}" for entry in spikes(entries))
 
 
 def _rows(settings: Settings, sized: Sized) -> ByteRange:

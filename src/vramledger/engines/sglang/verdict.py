@@ -10,8 +10,9 @@ from vramledger.engines.sglang.capacity import guaranteed, missing_bytes, reques
 from vramledger.engines.sglang.held_contexts import beside_held, held_bytes, held_conditions
 from vramledger.engines.sglang.pools import slots_per_request
 from vramledger.engines.sglang.settings import Settings
-from vramledger.engines.sglang.spikes import outside_names, spike_conditions
+from vramledger.engines.sglang.spikes import ASKED_FOR, SIZED_WITHOUT
 from vramledger.engines.sglang.version import rules_note
+from vramledger.engines.spikes import outside_names, spike_conditions
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import ByteRange, RankLedger
 from vramledger.models.checkpoint import Checkpoint
@@ -48,12 +49,12 @@ def judge(
     if not unknown:
         found += _requests(settings, terms[0], beside, pool, share)
     found += device_limit(
-        beyond, f"what is outside the static part ({OUTSIDE}{outside_names(ranks[-1].entries)})"
+        beyond, f"what is outside the static part ({OUTSIDE}{outside_names(ranks[-1].entries, ASKED_FOR)})"
     )
     conditions = (
         *_conditions(checkpoint, settings, device, terms, beside, pool, beyond),
         *held_conditions(pool, beside, terms[0], settings),
-        *spike_conditions(ranks[-1].entries),
+        *spike_conditions(ranks[-1].entries, ASKED_FOR, SIZED_WITHOUT),
     )
     assumed = assumptions(ranks, device)
     if unknown and not any(item.certain for item in found):

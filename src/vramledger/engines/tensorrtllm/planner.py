@@ -10,7 +10,7 @@ from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import Reading, prefetched
 from vramledger.engines.held_weights import weight_figures
 from vramledger.engines.load_entries import host_load_entries
-from vramledger.engines.remedies import with_remedies
+from vramledger.engines.remedies import planned
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.tensorrtllm.beams import beam_entries
 from vramledger.engines.tensorrtllm.budget import rank_terms, share
@@ -48,15 +48,11 @@ def plan(
     With `remedies`, a plan that does not surely hold names single changes under which it does. Raises FlagError for
     contradictory flags, a parallel plan that does not divide the model, and layers without rules here.
     """
-    flags = flags or TrtLlmFlags()
-    answer = _answer(checkpoint, device, version, flags, concurrency)
-    if answer.verdict.holds or not remedies:
-        return answer
 
     def plan_under(changed: TrtLlmFlags, requests: int) -> Plan:
         return _answer(checkpoint, device, version, changed, requests)
 
-    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
+    return planned(plan_under, _remedies, flags or TrtLlmFlags(), concurrency, remedies=remedies)
 
 
 def _answer(

@@ -7,24 +7,23 @@ guided_decoder.py, sampler/penalties.py, sampler/beam_search.py, sampler/logprob
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
 from vramledger.engines.logits import bitmask_bytes, top_entries_bytes
 from vramledger.engines.requests import NO_REQUESTS, WHOLE_VOCABULARY
+from vramledger.engines.spikes import BEYOND
 from vramledger.engines.tensorrtllm.budget import RankTerms
 from vramledger.engines.tensorrtllm.settings import Settings
 from vramledger.errors import FlagError
 from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.ledger import SERVING, ByteRange, Entry, Lifetime, Owner, Phase
 from vramledger.models.model import Model
-from vramledger.units import format_bytes
 
 PREFILL = frozenset({Phase.PREFILL, Phase.RECOVERY})
 DECODE = frozenset({Phase.DECODE})
-BEYOND = " beyond the step's activation"
 LOGPROBS, PENALTIES, GRAMMARS = "log-probabilities of sampled tokens", "penalty counts", "grammar bitmask"
+ASKED_FOR = (LOGPROBS, PENALTIES, GRAMMARS)
+SIZED_WITHOUT = "that the pool is sized without"
 TORCH_PENALTIES_SINCE = (1, 3)
 
 
@@ -78,28 +77,6 @@ def request_host_entries(model: Model, settings: Settings) -> tuple[Entry, ...]:
             )
         )  # fmt: skip
     return tuple(replace(entry, inside_budget=True) for entry in out)
-
-
-def spikes(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that are there because somebody asks."""
-    return [
-        entry
-        for entry in entries
-        if entry.name.endswith(BEYOND) or entry.name in (LOGPROBS, PENALTIES, GRAMMARS)
-    ]
-
-
-def spike_conditions(entries: Iterable[Entry]) -> list[str]:
-    """What a verdict with such requests rests on: bytes that the dummy workload did not measure."""
-    return [
-        f"{entry.name}: up to {format_bytes(entry.bytes.high)} that the pool is sized without"
-        for entry in spikes(entries)
-    ]
-
-
-def outside_names(entries: Iterable[Entry]) -> str:
-    """The same for a verdict against them: names and expected bytes, after a comma each."""
-    return "".join(f", {entry.name} {format_bytes(entry.bytes.expected)}" for entry in spikes(entries))
 
 
 def _entry(

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vramledger.engines.findings import Finding, assumptions, beyond_device, device_limit, verdict_of
+from vramledger.engines.spikes import outside_names, spike_conditions
 from vramledger.engines.tensorrtllm.admission import Request, blocks_to_completion
 from vramledger.engines.tensorrtllm.budget import RankTerms
 from vramledger.engines.tensorrtllm.capacity import Capacity, guaranteed, need
 from vramledger.engines.tensorrtllm.held_contexts import beside_held, held_blocks, held_conditions
 from vramledger.engines.tensorrtllm.pools import RankPools, fill, stranded_blocks
 from vramledger.engines.tensorrtllm.settings import Settings
-from vramledger.engines.tensorrtllm.spikes import outside_names, spike_conditions
+from vramledger.engines.tensorrtllm.spikes import ASKED_FOR, SIZED_WITHOUT
 from vramledger.engines.tensorrtllm.version import rules_note
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import RankLedger
@@ -42,7 +43,7 @@ def judge(
         *_room(settings, terms, found),
         *_length(settings, terms, found),
         *_requests(settings, terms, found, beside, concurrency),
-        *device_limit(beyond, OUTSIDE + outside_names(ranks[-1].entries)),
+        *device_limit(beyond, OUTSIDE + outside_names(ranks[-1].entries, ASKED_FOR)),
     ]
     index = found.widest
     low = found.low[index]
@@ -70,7 +71,7 @@ def judge(
         conditions=(
             *_conditions(checkpoint, settings, device, found, count),
             *held_conditions(found, beside, settings),
-            *spike_conditions(ranks[-1].entries),
+            *spike_conditions(ranks[-1].entries, ASKED_FOR, SIZED_WITHOUT),
         ),
         assumed=assumptions(ranks, device),
     )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.held_weights import weight_figures
-from vramledger.engines.remedies import with_remedies
+from vramledger.engines.remedies import planned
 from vramledger.engines.surroundings import communicators, driver_context
 from vramledger.engines.transformers.cache import cache_rules, free_bytes, kv_pool, size
 from vramledger.engines.transformers.entries import host_entries, process_entries, slack
@@ -44,15 +44,11 @@ def plan(
     With `remedies`, a plan that does not surely hold names single changes under which it does. Raises FlagError for
     contradictory flags and for models that continuous batching has no cache for.
     """
-    flags = flags or TransformersFlags()
-    answer = _answer(checkpoint, device, version, flags, concurrency)
-    if answer.verdict.holds or not remedies:
-        return answer
 
     def plan_under(changed: TransformersFlags, requests: int) -> Plan:
         return _answer(checkpoint, device, version, changed, requests)
 
-    return with_remedies(answer, _remedies(answer, flags, concurrency), plan_under)
+    return planned(plan_under, _remedies, flags or TransformersFlags(), concurrency, remedies=remedies)
 
 
 def _answer(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from vramledger.answer import Plan, PlanInputs
 from vramledger.engines.checkpoint_reading import UNREAD_FILES, Reading
 from vramledger.engines.recent import Recent
+from vramledger.engines.remedies import with_remedies
 from vramledger.engines.requests import shown_requests
 from vramledger.engines.vllm.attention_backends import sparse_cache_type
 from vramledger.engines.vllm.budget import RankTerms, rank_terms, requested_bytes
@@ -29,7 +30,7 @@ from vramledger.engines.vllm.log_lines import log_lines
 from vramledger.engines.vllm.lora import lora_bytes
 from vramledger.engines.vllm.names import check_names
 from vramledger.engines.vllm.pipeline import StageRoom, balanced_partition, binding_text
-from vramledger.engines.vllm.remedies import find_remedies
+from vramledger.engines.vllm.remedies import Asked, changes, joined
 from vramledger.engines.vllm.settings import Settings, resolve
 from vramledger.engines.vllm.sharding import RankKind, check_heads, pipeline_layers, rank_kinds
 from vramledger.engines.vllm.speculation import (
@@ -83,16 +84,10 @@ def plan(
             notes.append(_partition_note(answer, checkpoint, device, version, parallel, flags, partition))
         return replace(answer, notes=tuple(notes))
 
-    def holds(parallel: ParallelPlan, flags: VllmFlags, concurrency: int) -> bool:
-        try:
-            return bool(_answer(checkpoint, device, version, parallel, flags, concurrency).verdict.holds)
-        except VramledgerError:
-            return False
+    def plan_under(asked: Asked, requests: int) -> Plan:
+        return _answer(checkpoint, device, version, *asked, requests)
 
-    found = find_remedies(answer, parallel, flags, concurrency, holds)
-    if partition is not None and holds(parallel, replace(flags, pp_layer_partition=partition), concurrency):
-        found = (f"VLLM_PP_LAYER_PARTITION={_joined(partition)}", *found)
-    return replace(answer, verdict=replace(answer.verdict, remedies=found))
+    return with_remedies(answer, changes(answer, parallel, flags, concurrency, partition), plan_under)
 
 
 def _answer(
@@ -253,11 +248,7 @@ def _partition_note(
     other = _answer(checkpoint, device, version, parallel, changed, 1)
     here = answer.kv_pool.tokens.expected if answer.kv_pool is not None else 0
     there = other.kv_pool.tokens.expected if other.kv_pool is not None else 0
-    return f"VLLM_PP_LAYER_PARTITION={_joined(partition)}: pool of {there:,} tokens ({here:,} here)"
-
-
-def _joined(partition: tuple[int, ...]) -> str:
-    return ",".join(str(count) for count in partition)
+    return f"VLLM_PP_LAYER_PARTITION={joined(partition)}: pool of {there:,} tokens ({here:,} here)"
 
 
 def _other_placement(

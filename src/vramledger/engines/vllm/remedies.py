@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import ceil
 
 from msgspec.structs import replace
@@ -11,21 +11,28 @@ from vramledger.answer import Plan
 from vramledger.engines.vllm.flags import ParallelPlan, VllmFlags
 from vramledger.units import counted
 
-Holds = Callable[[ParallelPlan, VllmFlags, int], bool]
-"""Whether the same model, device and version hold under another plan, other flags, another concurrency."""
-
 SHARES = (0.9, 0.92, 0.95, 0.97)
 SEQUENCES = (512, 256, 128, 64, 32, 16, 8)
 WIDTHS = (2, 4, 8, 16, 32)
 SMALLEST_CONTEXT = 256
 
 
-def find_remedies(
-    answer: Plan, parallel: ParallelPlan, flags: VllmFlags, concurrency: int, holds: Holds
-) -> tuple[str, ...]:
-    """Single changes under which the plan holds, the least intrusive value of each, in order of what they cost."""
-    found = []
+Asked = tuple[ParallelPlan, VllmFlags]
+
+
+def changes(
+    answer: Plan,
+    parallel: ParallelPlan,
+    flags: VllmFlags,
+    concurrency: int,
+    partition: tuple[int, ...] | None,
+) -> Iterator[Iterator[tuple[str, Asked, int]]]:
+    """Single changes by kind, the least intrusive value of each first, the kinds in order of what they cost.
+
+    `partition` is a partition of the layers that evens out what is left for KV.
+    """
     for candidates in (
+        _partition(parallel, flags, concurrency, partition),
         _pool(answer, flags, parallel, concurrency),
         _shares(answer, parallel, flags, concurrency),
         _sequences(answer, parallel, flags, concurrency),
@@ -34,14 +41,26 @@ def find_remedies(
         _contexts(answer, parallel, flags, concurrency),
         _widths(parallel, flags, concurrency),
     ):
-        for text, changed_parallel, changed_flags, requests in candidates:
-            if holds(changed_parallel, changed_flags, requests):
-                found.append(text)
-                break
-    return tuple(found)
+        yield (
+            (text, (changed_parallel, changed_flags), requests)
+            for text, changed_parallel, changed_flags, requests in candidates
+        )
 
 
 Candidate = tuple[str, ParallelPlan, VllmFlags, int]
+
+
+def _partition(
+    parallel: ParallelPlan, flags: VllmFlags, concurrency: int, partition: tuple[int, ...] | None
+) -> Iterator[Candidate]:
+    if partition is not None:
+        changed = replace(flags, pp_layer_partition=partition)
+        yield f"VLLM_PP_LAYER_PARTITION={joined(partition)}", parallel, changed, concurrency
+
+
+def joined(partition: tuple[int, ...]) -> str:
+    """A partition as the environment variable has it."""
+    return ",".join(map(str, partition))
 
 
 def _pool(answer: Plan, flags: VllmFlags, parallel: ParallelPlan, concurrency: int) -> Iterator[Candidate]:
