@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from vramledger.engines.llamacpp.architectures import Architecture
 from vramledger.engines.llamacpp.file_tensors import FileTensor
-from vramledger.engines.llamacpp.graph_blocks import Batch, Blocks, CacheInput, GraphRules
+from vramledger.engines.llamacpp.graph_blocks import Batch, CacheInput, GraphRules
 from vramledger.engines.llamacpp.graph_gemma import EffectiveGemma
+from vramledger.engines.llamacpp.graph_recurrent import RecurrentBlocks
 from vramledger.engines.llamacpp.tensor_graph import HOST, Graph, GraphTensor
 from vramledger.models.mixers import (
     RECURRENT,
@@ -91,7 +92,7 @@ def build_graph(
     """The graph of `layers` (all of a model's, or enough of them that every kind follows every other)."""
     graph = Graph()
     by_name = {item.name: item for item in tensors}
-    blocks = Blocks(graph, plan.batch, plan.rules, by_name, places)
+    blocks = RecurrentBlocks(graph, plan.batch, plan.rules, by_name, places)
     blocks.offloads = plan.offloads
     blocks.host_attention = plan.host_attention
     return _Builder(model, architecture, blocks, plan, layers).build()
@@ -102,7 +103,7 @@ class _Builder:
         self,
         model: Model,
         architecture: Architecture,
-        blocks: Blocks,
+        blocks: RecurrentBlocks,
         plan: GraphPlan,
         layers: Sequence[Layer],
     ) -> None:
