@@ -19,13 +19,14 @@ ROOT = Path(vramledger.__file__).parent
 
 FLOORS: dict[str, int] = {
     "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0, "answer": 0,
-    "formats": 1, "hardware": 1,
+    "observation": 0, "measurement": 0,
+    "formats": 1, "hardware": 1, "documents": 1,
     "models": 2,
     "engines": 3,
     "kvcache": 4, "workload": 4, "lifecycle": 4,
     "admission": 5, "simulation": 5,
     "telemetry": 6, "diagnosis": 6, "gateway": 6, "experiment": 6,
-    "manifest": 7, "planning": 7, "api": 7,
+    "reconciliation": 7, "manifest": 7, "planning": 7, "api": 7,
     "search": 8, "": 8,
     "report": 9, "web": 9, "cli": 9, "__main__": 9,
 }  # fmt: skip

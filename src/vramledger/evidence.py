@@ -36,6 +36,10 @@ def reported(source: str, formula: str = "") -> Evidence:
     return Evidence(kind=EvidenceKind.REPORTED, source=source, formula=formula)
 
 
+def measured(source: str, formula: str = "") -> Evidence:
+    return Evidence(kind=EvidenceKind.MEASURED, source=source, formula=formula)
+
+
 def assumed(source: str, formula: str = "") -> Evidence:
     return Evidence(kind=EvidenceKind.ASSUMED, source=source, formula=formula)
 

@@ -13,9 +13,9 @@ import pytest
 from five_kinds import FIVE, checkpoint, planned
 from vramledger import devices
 from vramledger.cli.output import OutputError
+from vramledger.documents.plan import PlanDocument, plan_document
 from vramledger.errors import VramledgerError
 from vramledger.report.devices_document import DevicesDocument, devices_document
-from vramledger.report.document import PlanDocument, plan_document
 from vramledger.report.error_document import ErrorCode, ErrorDocument, error_document
 from vramledger.report.model_document import ModelDocument, model_document
 from vramledger.report.schema import schema_file, schema_names, schema_of, schema_text, write_schemas

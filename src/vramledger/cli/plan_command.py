@@ -63,7 +63,7 @@ def run_plan(
     checkpoint = load(model, headers=headers)
     answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, remedies=True, **flags)  # type: ignore[arg-type]
     if as_json:
-        from vramledger.report.document import plan_document
+        from vramledger.documents.plan import plan_document
 
         write_document(plan_document(answer))
     else:

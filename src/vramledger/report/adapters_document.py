@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramledger.engines.adapter_service import AdapterRules, AdapterService, Place, ServedAdapter
-from vramledger.engines.adapter_slots import MergedCopy, merged_copy
-from vramledger.ledger import Owner
-from vramledger.models.adapters.names import PartKind
-from vramledger.models.adapters.placing import PlacedAdapter, place
-from vramledger.report.document import (
+from vramledger.documents.plan import (
     SCHEMA_VERSION,
     ByteCount,
     EvidenceDocument,
     SchemaVersion,
     evidence_document,
 )
+from vramledger.engines.adapter_service import AdapterRules, AdapterService, Place, ServedAdapter
+from vramledger.engines.adapter_slots import MergedCopy, merged_copy
+from vramledger.ledger import Owner
+from vramledger.models.adapters.names import PartKind
+from vramledger.models.adapters.placing import PlacedAdapter, place
 
 if TYPE_CHECKING:
     from vramledger.answer import Plan

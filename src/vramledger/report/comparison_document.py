@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramledger.documents.plan import SCHEMA_VERSION, PlanDocument, SchemaVersion, plan_document
 from vramledger.ledger import Owner, Phase
-from vramledger.report.document import SCHEMA_VERSION, PlanDocument, SchemaVersion, plan_document
 from vramledger.search.comparison import Column, Comparison, Difference
 from vramledger.search.evaluation import Status
 

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramledger.hardware.catalogue import Device
-from vramledger.report.document import (
+from vramledger.documents.plan import (
     SCHEMA_VERSION,
     ByteInterval,
     EvidenceDocument,
@@ -17,6 +16,7 @@ from vramledger.report.document import (
     byte_interval,
     evidence_document,
 )
+from vramledger.hardware.catalogue import Device
 
 
 class DeviceDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from vramledger.documents.plan import SCHEMA_VERSION, SchemaVersion
 from vramledger.models.headers.summary import HeaderSummary
-from vramledger.report.document import SCHEMA_VERSION, SchemaVersion
 from vramledger.report.headers_report import header_facts
 
 ErrorCode = Literal[

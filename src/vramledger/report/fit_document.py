@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramledger.report.document import SCHEMA_VERSION, SchemaVersion
+from vramledger.documents.plan import SCHEMA_VERSION, SchemaVersion
 from vramledger.search.cost import Order
 from vramledger.search.fit import Candidate, Fit
 from vramledger.search.rows import Row

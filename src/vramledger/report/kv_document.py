@@ -9,15 +9,15 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from vramledger.formats.kv_shapes import Side
-from vramledger.kvcache.format_costs import FormatCost, LengthCost
-from vramledger.models.model import Model
-from vramledger.report.document import (
+from vramledger.documents.plan import (
     SCHEMA_VERSION,
     ByteInterval,
     SchemaVersion,
     byte_interval,
 )
+from vramledger.formats.kv_shapes import Side
+from vramledger.kvcache.format_costs import FormatCost, LengthCost
+from vramledger.models.model import Model
 
 FULL_BITS = 16
 

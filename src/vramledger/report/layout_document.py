@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from vramledger.answer import Plan
+from vramledger.documents.plan import SCHEMA_VERSION, ByteInterval, SchemaVersion, byte_interval
 from vramledger.kvcache.lengths import Lengths
 from vramledger.kvcache.schemes import Allocation
-from vramledger.report.document import SCHEMA_VERSION, ByteInterval, SchemaVersion, byte_interval
 
 
 class WasteDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramledger.models.checkpoint import Checkpoint
-from vramledger.report.document import (
+from vramledger.documents.plan import (
     SCHEMA_VERSION,
     ByteCount,
     EvidenceDocument,
     SchemaVersion,
     evidence_document,
 )
+from vramledger.models.checkpoint import Checkpoint
 from vramledger.report.model_facts import LayerKind, ModelFacts, Part, model_facts
 
 

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from vramledger.answer import Plan
-from vramledger.lifecycle.rollout import Rollout, Step, Way
-from vramledger.report.document import (
+from vramledger.documents.plan import (
     SCHEMA_VERSION,
     ByteCount,
     ByteInterval,
@@ -19,6 +18,7 @@ from vramledger.report.document import (
     byte_interval,
     plan_document,
 )
+from vramledger.lifecycle.rollout import Rollout, Step, Way
 
 
 class StepDocument(msgspec.Struct, frozen=True, kw_only=True):

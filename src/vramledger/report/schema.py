@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _DOCUMENTS = {
-    "plan": ("vramledger.report.document", "PlanDocument"),
+    "plan": ("vramledger.documents.plan", "PlanDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
     "comparison": ("vramledger.report.comparison_document", "ComparisonDocument"),
     "fit": ("vramledger.report.fit_document", "FitDocument"),

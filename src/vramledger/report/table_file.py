@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from vramledger.documents.plan import SCHEMA_VERSION
 from vramledger.errors import FlagError, InputError
-from vramledger.report.document import SCHEMA_VERSION
 from vramledger.search.rows import COLUMNS, Row
 
 PARQUET_ROWS = 65_536
