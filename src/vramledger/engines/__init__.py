@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from vramledger.errors import FlagError
@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from vramledger.answer import Plan
     from vramledger.engines.adapter_service import AdapterRules
     from vramledger.engines.lifecycle import Lifecycle
+    from vramledger.engines.log_pattern import LinePattern
     from vramledger.engines.option import Option
     from vramledger.hardware.catalogue import Device
+    from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
+    from vramledger.observation import Observation
 
 _MODULES = {
     "vllm": "vramledger.engines.vllm.options",
@@ -33,6 +36,7 @@ _ADAPTER_RULES = {
     "llamacpp": "vramledger.engines.llamacpp.adapter_rules",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.adapter_rules",
 }
+_LOGS: dict[str, str] = {}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -56,6 +60,20 @@ class Engine(Protocol):
 
         Raises FlagError for unknown, malformed or contradictory flags and an unknown version.
         """
+        ...
+
+
+class EngineLog(Protocol):
+    """What an engine's `log` module offers: how its log words things, and what they mean in the ledger.
+
+    `SIGNS` are texts that only this engine's logs contain. Patterns are in the order in which they are tried.
+    """
+
+    SIGNS: tuple[str, ...]
+    PATTERNS: tuple[LinePattern, ...]
+
+    def measured(self, observations: Iterable[Observation]) -> Measurement:
+        """What one instance's log states, in the ledger's words; of several start-ups in one log the last."""
         ...
 
 
@@ -93,6 +111,17 @@ def find_adapter_rules(engine: str) -> AdapterRules | None:
     """What is known about how an engine serves adapters; None where nothing is."""
     module = _ADAPTER_RULES.get(engine)
     return None if module is None else cast("AdapterRules", importlib.import_module(module))
+
+
+def find_log(engine: str) -> EngineLog | None:
+    """How an engine words its log; None where that is not known here."""
+    module = _LOGS.get(engine_name(engine))
+    return None if module is None else cast("EngineLog", importlib.import_module(module))
+
+
+def log_engines() -> tuple[str, ...]:
+    """Engines whose logs are read."""
+    return tuple(_LOGS)
 
 
 def engine_name(text: str) -> str:
