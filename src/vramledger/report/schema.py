@@ -12,6 +12,7 @@ from typing import Any
 
 _DOCUMENTS = {
     "plan": ("vramledger.documents.plan", "PlanDocument"),
+    "measurement": ("vramledger.documents.measurement", "MeasurementDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
     "comparison": ("vramledger.report.comparison_document", "ComparisonDocument"),
     "fit": ("vramledger.report.fit_document", "FitDocument"),
