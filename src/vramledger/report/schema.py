@@ -38,7 +38,8 @@ def schema_of(name: str) -> dict[str, Any]:
 
     module, type_name = _DOCUMENTS[name]
     document = getattr(importlib.import_module(module), type_name)
-    schema = msgspec.json.schema(document)
+    # Defaults that are tuples become the lists they are in JSON.
+    schema = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(document)))
     return {"$schema": _DIALECT, "title": f"vramledger {name}, version 1", **schema}
 
 
