@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vramledger.engines.adapter_service import AdapterRules
     from vramledger.engines.lifecycle import Lifecycle
     from vramledger.engines.log_pattern import LinePattern
+    from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName
     from vramledger.engines.option import Option
     from vramledger.hardware.catalogue import Device
     from vramledger.measurement import Measurement
@@ -37,6 +38,10 @@ _ADAPTER_RULES = {
     "tensorrt-llm": "vramledger.engines.tensorrtllm.adapter_rules",
 }
 _LOGS: dict[str, str] = {}
+_METRICS = {
+    "vllm": "vramledger.engines.vllm.metrics",
+}
+_ENDPOINTS: dict[str, str] = {}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -75,6 +80,19 @@ class EngineLog(Protocol):
     def measured(self, observations: Iterable[Observation]) -> Measurement:
         """What one instance's log states, in the ledger's words; of several start-ups in one log the last."""
         ...
+
+
+class EngineMetrics(Protocol):
+    """What an engine's `metrics` module offers."""
+
+    METRICS: tuple[MetricName, ...]
+    INFO_METRICS: tuple[InfoMetric, ...]
+
+
+class EngineEndpoints(Protocol):
+    """What an engine's `server_info` module offers: paths in the order in which they are asked."""
+
+    ENDPOINTS: tuple[InfoEndpoint, ...]
 
 
 def find_engine(text: str) -> tuple[Engine, str | None]:
@@ -122,6 +140,23 @@ def find_log(engine: str) -> EngineLog | None:
 def log_engines() -> tuple[str, ...]:
     """Engines whose logs are read."""
     return tuple(_LOGS)
+
+
+def find_metrics(engine: str) -> EngineMetrics | None:
+    """How an engine names its metrics; None where that is not known here."""
+    module = _METRICS.get(engine_name(engine))
+    return None if module is None else cast("EngineMetrics", importlib.import_module(module))
+
+
+def find_endpoints(engine: str) -> EngineEndpoints | None:
+    """The paths at which an engine tells of itself; None where none is known here."""
+    module = _ENDPOINTS.get(engine_name(engine))
+    return None if module is None else cast("EngineEndpoints", importlib.import_module(module))
+
+
+def metrics_engines() -> tuple[str, ...]:
+    """Engines whose metrics are read."""
+    return tuple(_METRICS)
 
 
 def engine_name(text: str) -> str:
