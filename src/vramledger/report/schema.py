@@ -13,6 +13,7 @@ from typing import Any
 _DOCUMENTS = {
     "plan": ("vramledger.documents.plan", "PlanDocument"),
     "measurement": ("vramledger.documents.measurement", "MeasurementDocument"),
+    "reconciliation": ("vramledger.reconciliation.document", "ReconciliationDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
     "comparison": ("vramledger.report.comparison_document", "ComparisonDocument"),
     "fit": ("vramledger.report.fit_document", "FitDocument"),

@@ -1,0 +1,1 @@
+"""A plan confronted with what was measured."""
