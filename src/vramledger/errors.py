@@ -30,7 +30,10 @@ def shorter(value: object) -> str:
     """A value of any kind as a message shows it, at most 80 characters."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a whole number of more digits than Python writes, a list too deep for it
         text = object.__repr__(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

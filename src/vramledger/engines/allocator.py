@@ -57,7 +57,7 @@ def allocation_slack(sizes: tuple[int, ...], repeats: int, max_split_bytes: int 
             ):
                 block = pool.pop(place)
             else:
-                block = _segment_bytes(wanted)
+                block = segment_bytes(wanted)
             rest = block - wanted
             if rest >= least and not oversize:
                 insort(pool, rest)
@@ -66,7 +66,8 @@ def allocation_slack(sizes: tuple[int, ...], repeats: int, max_split_bytes: int 
     return Slack(stranded_bytes=stranded, idle_bytes=sum(small) + sum(large))
 
 
-def _segment_bytes(wanted: int) -> int:
+def segment_bytes(wanted: int) -> int:
+    """What is taken from the driver for a rounded request that no free block serves."""
     if wanted <= SMALL:
         return SMALL_SEGMENT
     if wanted < MIN_LARGE:
