@@ -19,7 +19,7 @@ ROOT = Path(vramledger.__file__).parent
 
 FLOORS: dict[str, int] = {
     "errors": 0, "units": 0, "evidence": 0, "ledger": 0, "verdict": 0, "pool": 0, "answer": 0,
-    "observation": 0, "measurement": 0,
+    "observation": 0, "measurement": 0, "whole_file": 0,
     "formats": 1, "hardware": 1, "documents": 1,
     "models": 2,
     "engines": 3,

@@ -27,6 +27,7 @@ _COMMANDS = {
     "adapters": "What LoRA adapters take: in slots, in host memory, and as merged copies instead.",
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
+    "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "devices": "Devices of the catalogue and their memory.",
     "schema": "The JSON Schema of what --json writes.",
 }

@@ -23,6 +23,7 @@ _DOCUMENTS = {
     "adapters": ("vramledger.report.adapters_document", "AdaptersDocument"),
     "layout": ("vramledger.report.layout_document", "LayoutDocument"),
     "kv": ("vramledger.report.kv_document", "KvDocument"),
+    "snapshot": ("vramledger.report.snapshot_document", "SnapshotDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,14 +1,9 @@
-"""Rows of a sweep as a file: CSV, JSON lines, the published JSON document, or Parquet.
-
-A file appears whole or not at all: it is written beside its place and moved there at the end.
-"""
+"""Rows of a sweep as a file: CSV, JSON lines, the published JSON document, or Parquet. It appears whole or not at all."""
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -19,6 +14,7 @@ import msgspec
 from vramledger.documents.plan import SCHEMA_VERSION
 from vramledger.errors import FlagError, InputError
 from vramledger.search.rows import COLUMNS, Row
+from vramledger.whole_file import whole_file
 
 PARQUET_ROWS = 65_536
 """Rows of a row group."""
@@ -50,16 +46,8 @@ def check_format(kind: TableFormat) -> None:
 def write_table(path: Path, parts: Iterable[list[Row]]) -> None:
     """Write rows as they come. Raises OSError where the file cannot be written, and leaves nothing behind then."""
     writer = _WRITERS[format_of(path)]
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("xb") as file:
-            writer(file, parts)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        writer(file, parts)
 
 
 def table_text(kind: TableFormat, parts: Iterable[list[Row]]) -> Iterator[str]:

@@ -1,0 +1,30 @@
+"""Files that appear whole or not at all: written beside their place and moved there at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` when the block ends, and leaves nothing behind when it fails.
+
+    Raises OSError where it cannot be written; FileExistsError, without `replace`, where there is a file already.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            beside.replace(path)
+        else:
+            os.link(beside, path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
