@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramledger.engines.log_pattern import LinePattern
     from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName
     from vramledger.engines.option import Option
+    from vramledger.engines.serving import Serving
     from vramledger.hardware.catalogue import Device
     from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
@@ -42,6 +43,13 @@ _METRICS = {
     "vllm": "vramledger.engines.vllm.metrics",
 }
 _ENDPOINTS: dict[str, str] = {}
+_SERVINGS = {
+    "vllm": "vramledger.engines.vllm.serve",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.serve",
+    "sglang": "vramledger.engines.sglang.serve",
+    "llamacpp": "vramledger.engines.llamacpp.serve",
+    "transformers": "vramledger.engines.transformers.serve",
+}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -129,6 +137,12 @@ def find_adapter_rules(engine: str) -> AdapterRules | None:
     """What is known about how an engine serves adapters; None where nothing is."""
     module = _ADAPTER_RULES.get(engine)
     return None if module is None else cast("AdapterRules", importlib.import_module(module))
+
+
+def find_serving(engine: str) -> Serving | None:
+    """How an engine's server is started; None where that is not known here."""
+    module = _SERVINGS.get(engine_name(engine))
+    return None if module is None else cast("Serving", importlib.import_module(module).SERVING)
 
 
 def find_log(engine: str) -> EngineLog | None:

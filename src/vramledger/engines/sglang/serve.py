@@ -1,0 +1,13 @@
+"""SGLang's server. Source: sglang srt/server_args.py."""
+
+from __future__ import annotations
+
+from vramledger.engines.serving import Serving
+
+SERVING = Serving(
+    program=("python3", "-m", "sglang.launch_server", "--model-path", "{model}"),
+    listen=("--host", "{host}", "--port", "{port}"),
+    always=("--enable-metrics",),
+    plan_only=frozenset({"pp_layer_partition", "expandable_segments", "draft_layers", "adapter"}),
+    negates=False,
+)

@@ -1,0 +1,17 @@
+"""`vllm serve`. Source: vllm entrypoints/cli/serve.py, engine/arg_utils.py."""
+
+from __future__ import annotations
+
+from vramledger.engines.serving import Serving
+
+SERVING = Serving(
+    program=("vllm", "serve", "{model}"),
+    listen=("--host", "{host}", "--port", "{port}"),
+    # Environment variables and facts of a plan, no arguments of the server.
+    plan_only=frozenset(
+        {
+            "pp_layer_partition", "allow_long_max_model_len", "use_flashinfer_sampler", "offline", "use_v1", "adapter",
+            "eplb_window_size",
+        }
+    ),
+)  # fmt: skip
