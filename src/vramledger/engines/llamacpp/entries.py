@@ -8,7 +8,7 @@ from vramledger.engines.llamacpp.log_lines import device_name, host_name
 from vramledger.engines.llamacpp.measure import Measured
 from vramledger.engines.llamacpp.settings import DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE_MIB
 from vramledger.engines.llamacpp.tensor_graph import HOST
-from vramledger.engines.surroundings import driver_context
+from vramledger.engines.surroundings import Surroundings, driver_context
 from vramledger.evidence import Evidence, assumed, calculated
 from vramledger.hardware.catalogue import Device
 from vramledger.ledger import AFTER_LOAD, ALL_PHASES, SERVING, ByteRange, Entry, Lifetime, Owner
@@ -58,7 +58,7 @@ def device_entries(
     )
     if index == HOST:
         out.extend(_shared_host(measured, "CPU"))
-    context = driver_context(device)
+    context = _server_process() if device.vendor == "cpu" else driver_context(device)
     out.append(
         Entry(
             owner=Owner.RUNTIME_CONTEXT,
@@ -278,3 +278,11 @@ def _entry(owner: Owner, name: str, size: int, evidence: Evidence) -> Entry:
         owner=owner, name=name, lifetime=Lifetime.WORKER, phases=ALL_PHASES if owner is Owner.WEIGHTS else AFTER_LOAD,
         bytes=ByteRange.exact(size), evidence=evidence,
     )  # fmt: skip
+
+
+def _server_process() -> Surroundings:
+    """The server itself on a host: code, threads, tokenizer, HTTP."""
+    return Surroundings(
+        bytes=ByteRange(25 * MIB, 50 * MIB, 90 * MIB),
+        source="resident set beside weights, KV and compute buffers of its server with 3 models: 27 to 72 MiB",
+    )
