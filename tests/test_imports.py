@@ -27,11 +27,11 @@ FLOORS: dict[str, int] = {
     "admission": 5, "simulation": 5,
     "telemetry": 6, "diagnosis": 6, "gateway": 6, "experiment": 6,
     "reconciliation": 7, "manifest": 7, "planning": 7, "api": 7,
-    "search": 8, "": 8,
+    "search": 8, "release": 8, "": 8,
     "report": 9, "web": 9, "cli": 9, "__main__": 9,
 }  # fmt: skip
 
-HEAVY = frozenset({"torch", "numpy", "huggingface_hub", "pyarrow", "ray"})
+HEAVY = frozenset({"torch", "numpy", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml"})
 HUB_READER = "models/sources/hub.py"
 
 
