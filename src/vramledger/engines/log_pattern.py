@@ -3,6 +3,7 @@
 A pattern's named groups carry their unit, and the unit says how the text is read:
 
     NAME_gib, NAME_mib, NAME_kib    a size printed with decimals: NAME_bytes, a ByteRange as wide as its rounding
+    NAME_sized                      the same where the unit is printed beside it ("448.00 KiB", "0 bytes"): NAME_bytes
     NAME_bytes, NAME_tokens, NAME_blocks, NAME_requests, NAME_count, NAME_len, NAME_size, NAME_id    a whole number
     NAME_ratio, NAME_s              a number
     NAME_percent                    NAME_ratio, divided by 100
@@ -20,10 +21,12 @@ from msgspec import Struct
 
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Value
-from vramledger.units import GIB, KIB, MIB
+from vramledger.units import GIB, KIB, MIB, TIB
 
 LONGEST_NUMBER = 40
 
+_SIZED = re.compile(r"([0-9][0-9.,]{0,60}) ?(?:([KMGTkmgt])(?:i?B)?|[Bb]ytes|B)")
+_UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": TIB}
 _SIZES = {"gib": GIB, "mib": MIB, "kib": KIB}
 _WHOLE = frozenset({"bytes", "tokens", "blocks", "requests", "count", "len", "size", "id"})
 _NUMBERS = frozenset({"ratio", "s"})
@@ -92,6 +95,9 @@ def first_match(patterns: Iterable[LinePattern], text: str) -> tuple[LinePattern
 def value_of(name: str, text: str) -> tuple[str, Value] | None:
     """What a named group holds, under the name it has inside; None for a number that cannot be."""
     stem, _, unit = name.rpartition("_")
+    if unit == "sized":
+        size = sized_bytes(text)
+        return None if size is None else (f"{stem}_bytes", size)
     if unit in _SIZES:
         size = printed_bytes(text, _SIZES[unit])
         return None if size is None else (f"{stem}_bytes", size)
@@ -107,6 +113,20 @@ def value_of(name: str, text: str) -> tuple[str, Value] | None:
     except ValueError:
         return None
     return (f"{stem}_ratio", number / 100) if unit == "percent" else (name, number)
+
+
+def sized_bytes(text: str) -> ByteRange | None:
+    """A size printed with its unit ("448.00 KiB", "0 bytes", "15.23GB", "4.00G"), None for anything else.
+
+    Frameworks and engines that print KB, MB or GB divide by 1024 all the same.
+    """
+    match = _SIZED.fullmatch(text)
+    if match is None:
+        return None
+    number, unit = match.groups()
+    if not unit:
+        return ByteRange.exact(int(number)) if number.isdecimal() and len(number) <= LONGEST_NUMBER else None
+    return printed_bytes(number, _UNITS[unit.upper()])
 
 
 def printed_bytes(text: str, unit_bytes: int) -> ByteRange | None:

@@ -1,0 +1,206 @@
+"""Messages of SGLang, 0.1.13 to 0.5.23, and of the libraries whose pools it uses."""
+
+from __future__ import annotations
+
+from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
+from vramledger.diagnosis.messages.wording import wording
+
+STATIC_SHARE = MessageKind(
+    name="sglang-static-share",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="the static share is too small for the weights and any KV at all",
+    source="sglang srt/model_executor/pool_configurator.py (model_runner.py before), 0.1 on",
+)
+TOKEN_LIMIT = MessageKind(
+    name="sglang-token-limit",
+    domain=Domain.DEVICE,
+    standing=Standing.WARNING,
+    meaning="fewer tokens fit than were asked for; a number below 1 means that the weights alone are too large",
+    source="sglang srt/mem_cache/kv_cache_configurator.py (model_runner.py before), 0.2 on",
+)
+UNBALANCED = MessageKind(
+    name="sglang-unbalanced",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="the devices of one instance have unlike free memory: another process holds part of one",
+    source="sglang srt/distributed/bootstrap.py (model_runner.py before), 0.1 on; sizes in GiB",
+)
+GRAPHS = MessageKind(
+    name="sglang-graph-capture",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="capturing graphs failed, for lack of memory only where the error on the line says so",
+    source="sglang srt/model_executor/cuda_graph_runner.py, 0.2 on",
+    proves_memory=False,
+)
+POOL = MessageKind(
+    name="sglang-pool",
+    domain=Domain.KV_POOL,
+    standing=Standing.CAUSE,
+    meaning="the pool has too few tokens, or pages, for a step that was already scheduled",
+    source="sglang srt/mem_cache/allocation.py (managers/schedule_batch.py before), 0.1 on; sglang-jax",
+)
+RETRACTED = MessageKind(
+    name="sglang-retraction",
+    domain=Domain.KV_POOL,
+    standing=Standing.WARNING,
+    meaning="running requests gave their KV back because the pool was full; they are computed again",
+    source="sglang srt/managers/scheduler.py, 0.2 on",
+)
+REQUEST_SLOTS = MessageKind(
+    name="sglang-request-slots",
+    domain=Domain.REQUEST_SLOTS,
+    standing=Standing.CAUSE,
+    meaning="a batch wants more request slots than are left; bytes and tokens do not matter",
+    source="sglang srt/mem_cache/allocation.py (managers/schedule_batch.py before), 0.3 on",
+)
+POOL_LEAK = MessageKind(
+    name="sglang-pool-leak",
+    domain=Domain.KV_POOL,
+    standing=Standing.CAUSE,
+    meaning="at rest the pool's books do not add up: tokens are lost, or counted twice where the sum is too large",
+    source="sglang srt/managers/scheduler_components/invariant_checker.py (scheduler.py before), 0.4 on",
+)
+WORKSPACE = MessageKind(
+    name="flashinfer-workspace",
+    domain=Domain.WORKSPACE,
+    standing=Standing.CAUSE,
+    meaning="the attention workspace, whose size is set beforehand, is too small for this batch",
+    source="flashinfer include/flashinfer/allocator.h",
+)
+SAVER = MessageKind(
+    name="memory-saver-oom",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="memory that was released could not be had again",
+    source="torch_memory_saver csrc, all releases",
+)
+MAY_RETRY = MessageKind(
+    name="memory-saver-retry",
+    domain=Domain.DEVICE,
+    standing=Standing.BENIGN,
+    meaning="a mapping failed; the allocator empties its cache and tries again",
+    source="torch_memory_saver csrc",
+)
+
+KINDS = (
+    STATIC_SHARE,
+    TOKEN_LIMIT,
+    UNBALANCED,
+    GRAPHS,
+    POOL,
+    RETRACTED,
+    REQUEST_SLOTS,
+    POOL_LEAK,
+    WORKSPACE,
+    SAVER,
+    MAY_RETRY,
+)
+
+_POOL_PARTS = (
+    r"Try to allocate (?P<requested_tokens>INT) tokens",
+    r"(?<!SWA )[Aa]va(?:il|li)able tokens: (?P<available_tokens>INT)",
+    r"available_size(?:\(\))?=(?P<free_tokens>INT)",
+    r"evictable_size(?:\(\))?=(?P<evictable_tokens>INT)",
+    r"SWA available tokens: (?P<swa_available_tokens>INT)",
+    r"swa_available=(?P<swa_free_tokens>INT)",
+    r"swa_evictable=(?P<swa_evictable_tokens>INT)",
+)
+_RETRACTED_PARTS = (
+    r"#retracted_reqs: (?P<retracted_requests>INT)",
+    r"#new_tokens?_gained: (?P<gained_tokens>INT)",
+    r"#new_token_ratio: (?P<token_before_ratio>NUM) -> (?P<token_after_ratio>NUM)",
+    r"#mamba_num_gained: (?P<gained_states_count>INT)",
+)
+
+PATTERNS = (
+    wording(
+        RETRACTED,
+        "Decode out of memory happened",
+        r"Decode out of memory happened",
+        *_RETRACTED_PARTS,
+        stage="decode",
+    ),
+    wording(RETRACTED, "KV cache pool is full", r"KV cache pool is full", *_RETRACTED_PARTS, stage="decode"),
+    wording(
+        POOL, "Prefill out of memory", r"Prefill out of memory", *_POOL_PARTS, following=5, stage="prefill"
+    ),
+    wording(POOL, "Decode out of memory", r"Decode out of memory", *_POOL_PARTS, following=5, stage="decode"),
+    wording(
+        POOL,
+        "Try to lower your batch size",
+        r"[Oo]ut of memory\. ?Try to lower your batch size",
+        *_POOL_PARTS,
+        following=5,
+    ),
+    wording(
+        REQUEST_SLOTS,
+        "alloc_req_slots runs out of memory",
+        r"alloc_req_slots runs out of memory",
+        r"available_size\(\)=(?P<available_requests>INT)",
+        r"num_reqs=(?P<requested_requests>INT)",
+    ),
+    wording(
+        REQUEST_SLOTS,
+        "smaller number for `--max-running-requests`",
+        r"Out of memory\. Please set a smaller number",
+    ),
+    wording(
+        POOL_LEAK,
+        "memory leak detected!",
+        r"(?P<pool>[A-Za-z_]{2,60}) memory leak detected!",
+        r"memory leak detected! ?(?P<books>.{1,3000})",
+        following=4,
+        stage="idle-check",
+    ),
+    wording(
+        POOL_LEAK,
+        "Mem Leak Detected!",
+        r"Mem Leak Detected! ?(?P<books>.{1,3000})",
+    ),
+    wording(
+        STATIC_SHARE,
+        "Please try to increase --mem-fraction-static",
+        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"mem_fraction_static=(?P<static_ratio>NUM)",
+        stage="kv-sizing",
+    ),
+    wording(
+        TOKEN_LIMIT,
+        "is larger than the profiled value",
+        r"max_total_tokens=(?P<requested_tokens>INT) is larger than the profiled value",
+        r"profiled value (?P<available_tokens>INT)\b",
+        stage="kv-sizing",
+    ),
+    wording(
+        UNBALANCED,
+        "The memory capacity is unbalanced",
+        r"The memory capacity is unbalanced",
+        r"(?:pre_model_load_memory|min_per_gpu_memory)=(?P<smallest_free_gib>NUM)",
+        r"local_gpu_memory=(?P<free_gib>NUM)",
+        stage="startup-check",
+    ),
+    wording(
+        WORKSPACE,
+        "in AlignedAllocator",
+        r"Failed to allocate memory for (?P<buffer>[A-Za-z0-9_]{1,80}) with size",
+        r"with size (?P<requested_bytes>INT)",
+        r"alignment (?P<alignment_bytes>INT)",
+    ),
+    wording(MAY_RETRY, "may not be an issue", r"CUDA_ERROR_OUT_OF_MEMORY \(may not be an issue"),
+    wording(
+        SAVER,
+        "torch_memory_saver",
+        r"(?:CUresult|cudaError)[a-z ]{0,10}: ?2 ?\(?(?:out of memory|CUDA_ERROR_OUT_OF_MEMORY)",
+        r"func=(?P<function>[a-z_]{3,40})",
+        stage="wake",
+    ),
+    wording(SAVER, "CUresult error: 2", r"CUresult error: 2\b", r"func=(?P<function>[a-z_]{3,40})"),
+    wording(
+        GRAPHS,
+        "graph failed: ",
+        r"Capture [A-Za-z -]{0,40}(?:cuda|CUDA|CPU) graph failed: (?P<error>.{1,200})",
+        stage="graph-capture",
+    ),
+)

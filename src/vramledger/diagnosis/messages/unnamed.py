@@ -1,0 +1,28 @@
+"""What no program here is known to say: a shortage in words of its own."""
+
+from __future__ import annotations
+
+from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
+from vramledger.diagnosis.messages.wording import wording
+
+UNNAMED = MessageKind(
+    name="unnamed-shortage",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="a line says that memory ran out, in words that are of no known program",
+    source="any program, and reports in people's words",
+    proves_memory=False,
+)
+KINDS = (UNNAMED,)
+
+_PARTS = (
+    r"(?P<requested_sized>SIZE) (?:allocation|request)",
+    r"(?:allocate|request(?:ed)?|need(?:s|ed)?)(?: ?[:=])? (?P<requested_sized>SIZE)",
+    r"(?P<free_sized>SIZE) (?:is )?(?:free|available)",
+    r"(?:free|available)(?: ?[:=]) ?(?P<free_sized>SIZE)",
+)
+
+PATTERNS = tuple(
+    wording(UNNAMED, anchor, rf"\b{anchor}\b", *_PARTS)
+    for anchor in ("out of memory", "Out of memory", "Out Of Memory", "OutOfMemory", "OOM")
+)

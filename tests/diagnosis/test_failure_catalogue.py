@@ -1,0 +1,137 @@
+"""What holds of the whole catalogue of failure messages."""
+
+from __future__ import annotations
+
+import re
+import re._constants as codes  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from diagnosis.failure_texts import figures, kind_in
+from vramledger.diagnosis.messages import FAILURES, KINDS
+from vramledger.diagnosis.messages.wording import MessagePattern
+from vramledger.observation import Event
+
+
+def test_every_wording_is_of_a_kind_that_is_explained() -> None:
+    assert {pattern.constants["message"] for pattern in FAILURES} == set(KINDS)
+    assert {pattern.event for pattern in FAILURES} == {Event.FAILURE}
+    assert all(kind.meaning and kind.source and kind.name == name for name, kind in KINDS.items())
+
+
+def expressions() -> Iterator[re.Pattern[str]]:
+    for pattern in FAILURES:
+        yield pattern.pattern
+        if isinstance(pattern, MessagePattern):
+            yield from (part.pattern for part in pattern.parts)
+
+
+def repeats(tree: Any) -> Iterator[tuple[int, int]]:
+    """How often each repeated piece may stand, and how deep it is nested in others that repeat often."""
+    for code, argument in tree:
+        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+            _, most, inner = argument
+            yield most, 0
+            yield from ((count, depth + (most > 40)) for count, depth in repeats(inner))
+        elif isinstance(argument, tuple):
+            for item in argument:
+                if hasattr(item, "data"):
+                    yield from repeats(item)
+                elif isinstance(item, list):
+                    yield from (found for branch in item for found in repeats(branch))
+
+
+def test_no_expression_repeats_without_bound() -> None:
+    """Together with the window around an anchor this bounds the work on any line."""
+    counts = [most for pattern in expressions() for most, _ in repeats(parser.parse(pattern.pattern))]
+    assert counts
+    assert max(counts) <= 3000
+
+
+@pytest.mark.parametrize(
+    "filler", ["1", "a ", "Process 1 has 1.00 GiB memory in use. ", "A: 1.0 / 1.0 ", "((((", " ", "1."]
+)
+def test_long_hostile_lines_come_to_an_end(filler: str) -> None:
+    for pattern in FAILURES:
+        pattern.read((pattern.anchor + filler * 40) * 3 + filler * (20_000 // len(filler)))
+        pattern.read(filler * 300 + pattern.anchor + filler * 6_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("RuntimeError: CUDA error: out of memory", "cuda-oom"),
+        ("RuntimeError: HIP error: out of memory", "cuda-oom"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "library-handle"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "library-start"),
+        ("enqueue.cc:43 NCCL WARN Cuda failure 2 'out of memory'", "nccl-oom"),
+        ("ncclUnhandledCudaError: Call to CUDA function failed.", "nccl-unhandled"),
+        ("CUDA error: an illegal memory access was encountered", "illegal-access"),
+        ("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "level-zero-oom"),
+        (
+            "CUresult error: 2 (out of memory)  file=csrc/utils.h func=cu_mem_create line=104",
+            "memory-saver-oom",
+        ),
+        (
+            (
+                "[torch_memory_saver.cpp] cuMemCreate CUDA_ERROR_OUT_OF_MEMORY (may not be an issue e.g. torch allocator "
+                "will free cache and retry)"
+            ),
+            "memory-saver-retry",
+        ),
+        ("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62", "vllm-cumem-oom"),
+        ("EngineCore failed to start.", "vllm-engine-dead"),
+        (
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            "sglang-static-share",
+        ),
+        ("Exception: Capture cuda graph failed: invalid argument", "sglang-graph-capture"),
+        ("llama_kv_cache_init: failed to allocate buffer for kv cache", "ggml-buffer"),
+        ("decode: failed to find a memory slot for batch of size 8", "llama-kv-cells"),
+        ("  Device 0: AMD Radeon, gfx1151 (0x1151), VMM: no, Wave Size: 32", "ggml-no-vmm"),
+        ("State: Terminated  Reason: OOMKilled", "container-oom-killed"),
+        ("      Exit Code:    137", "killed"),
+        ("Child process unexpectedly failed with exitcode=-9. pid=12", "killed"),
+        ("./run.sh: line 12: 40122 Killed                  python serve.py", "killed"),
+        ("Bus error (core dumped)", "bus-error"),
+        (
+            "ERROR: Unexpected bus error encountered in worker. insufficient shared memory (shm).",
+            "shared-memory-full",
+        ),
+        ("MemoryError", "cpu-allocator"),
+        ("No enough gpu memory for kv cache.", "lmdeploy-kv-none"),
+        ("Error: llama runner process has terminated: exit status 2", "ollama-runner-ended"),
+    ],
+)
+def test_a_text_is_of_its_kind(text: str, kind: str) -> None:
+    assert kind_in(text) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INFO: the sign OOMKilled: false was read",
+        '"OOMKilled": false,',
+        "GET /v1/models code 1370",
+        "Killed requests are counted",
+        "oom_kill 0",
+        "unable to open file",
+    ],
+)
+def test_what_is_no_failure_is_not_read(text: str) -> None:
+    assert all(pattern.read(text) is None for pattern in FAILURES)
+
+
+def test_the_kernels_line_gives_what_the_victim_held() -> None:
+    found = figures(
+        "[81234.5] Memory cgroup out of memory: Killed process 4711 (python3) total-vm:78521468kB, anon-rss:54398260kB,"
+        " file-rss:2628kB, shmem-rss:12kB, UID:1000 pgtables:119448kB oom_score_adj:-997"
+    )
+    assert found["message"] == "cgroup-oom-kill"
+    assert found["pid_id"] == 4711
+    assert found["task"] == "python3"
+    assert found["anon_rss_bytes"] == 54398260 * 1024
+    assert found["oom_score_adj_count"] == -997
