@@ -64,7 +64,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     Names in `values` end in their unit; a printed size is a ByteRange as wide as its rounding. `at_s` is Unix time, None
     where no time was printed (a time without a year or zone is read in the nearest past year, as UTC, and so
     compares only within one source). `rank` is the world rank where the line tells, `process` the printer's own label
-    ("EngineCore pid=6585", "TP0"). `text` is the line without prefixes, at most 4,000 characters.
+    ("EngineCore pid=6585", "TP0"), `container` what a collector says of where it ran (a compose service, a pod, a unit).
+    `text` is the line without prefixes, at most 4,000 characters.
     """
 
     event: Event
@@ -75,6 +76,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     at_s: float | None = None
     rank: int | None = None
     process: str | None = None
+    container: str | None = None
 
 
 class Sample(Struct, frozen=True, kw_only=True):

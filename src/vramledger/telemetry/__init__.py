@@ -1,0 +1,1 @@
+"""Live engines as they show themselves: logs, metrics, drivers, allocators."""
