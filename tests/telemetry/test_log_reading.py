@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vramledger import engines
@@ -191,4 +191,5 @@ def test_lines_cut_by_a_collector_are_whole_again(size: int) -> None:
 
 @given(st.binary(max_size=3_000), st.lists(st.integers(1, 100), max_size=20))
 def test_no_bytes_raise(data: bytes, sizes: list[int]) -> None:
+    assume(data[:4] != b"\x28\xb5\x2f\xfd")  # zstd is refused by name
     assert read(data, sizes) == read(data)
