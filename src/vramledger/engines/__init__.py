@@ -50,6 +50,13 @@ _SERVINGS = {
     "llamacpp": "vramledger.engines.llamacpp.serve",
     "transformers": "vramledger.engines.transformers.serve",
 }
+_PRINTED = {
+    "vllm": "vramledger.engines.vllm.printed",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.printed",
+    "sglang": "vramledger.engines.sglang.printed",
+    "llamacpp": "vramledger.engines.llamacpp.printed",
+    "transformers": "vramledger.engines.transformers.printed",
+}
 _ALIASES = {"llama.cpp": "llamacpp", "trtllm": "tensorrt-llm"}
 
 
@@ -103,6 +110,21 @@ class EngineEndpoints(Protocol):
     ENDPOINTS: tuple[InfoEndpoint, ...]
 
 
+class PrintedSettings(Protocol):
+    """What an engine's `printed` module offers: how it calls its settings where it prints them.
+
+    `FLAG_OF` are names that are not the flag's, `WORDS` values by flag that are not the flag's. `UNSHOWN` are defaults of flags that
+    a plan shows only where they are set; None among them is the engine's choice, except for `LIMITS`, where it is no limit.
+    `EP_IS_SWITCH` is whether expert parallelism is a switch and not a number of ranks.
+    """
+
+    FLAG_OF: Mapping[str, str]
+    UNSHOWN: Mapping[str, object]
+    LIMITS: frozenset[str]
+    WORDS: Mapping[str, Mapping[str, str]]
+    EP_IS_SWITCH: bool
+
+
 def find_engine(text: str) -> tuple[Engine, str | None]:
     """The engine and the version of "vllm" or "vllm==0.27.1"; no version means the newest.
 
@@ -127,6 +149,14 @@ def check_engine(text: str) -> None:
         importlib.import_module(f"{package}.version").parse_version(version)
 
 
+def same_version(engine: str, one: str, other: str) -> bool:
+    """Whether two texts name one release of an engine ("0.27.1", "v0.27.1+cu130"). Raises FlagError for a version that its
+    rules do not cover."""
+    package = _MODULES[engine_name(engine)].rpartition(".")[0]
+    parse = importlib.import_module(f"{package}.version").parse_version
+    return bool(parse(one) == parse(other))
+
+
 def find_lifecycle(engine: str) -> Lifecycle | None:
     """What is known about how an engine starts and sleeps; None where nothing is."""
     module = _LIFECYCLES.get(engine)
@@ -149,6 +179,12 @@ def find_log(engine: str) -> EngineLog | None:
     """How an engine words its log; None where that is not known here."""
     module = _LOGS.get(engine_name(engine))
     return None if module is None else cast("EngineLog", importlib.import_module(module))
+
+
+def find_printed(engine: str) -> PrintedSettings | None:
+    """How an engine calls its settings where it prints them; None for one without rules here."""
+    module = _PRINTED.get(engine_name(engine))
+    return None if module is None else cast("PrintedSettings", importlib.import_module(module))
 
 
 def log_engines() -> tuple[str, ...]:

@@ -1,0 +1,133 @@
+"""The four values of an allocator, each beside what the ledger has for it; none stands for another.
+
+The ledger's counterparts: tensors are what the engine allocates through its framework, reserved adds the allocator's rests and
+graphs, the device's free memory is its total less everything. What lives for one step counts for the high end where no
+step may have run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramledger.answer import Plan
+from vramledger.ledger import AFTER_LOAD, ByteRange, Entry, Lifetime, Owner, Phase, RankLedger, total
+from vramledger.measurement import AllocatorState, Measurement
+from vramledger.reconciliation.coverage import together
+from vramledger.reconciliation.result import Interval, Line, Section, Unit, interval, standing_of
+
+TENSORS = frozenset({Owner.WEIGHTS, Owner.ADAPTERS, Owner.KV_CACHE, Owner.ACTIVATION, Owner.WORKSPACE})
+RESERVED = TENSORS | {Owner.ALLOCATOR, Owner.GRAPH_POOL}
+OUTSIDE = frozenset({Owner.RUNTIME_CONTEXT, Owner.COLLECTIVES})
+_STEPS = frozenset({Phase.PREFILL, Phase.DECODE, Phase.RECOVERY})
+
+
+def allocator_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
+    """Every value that was told, of the last state of each point, phase and rank."""
+    last = {(state.ranks, state.phase, state.point): state for state in measurement.allocator}
+    return tuple(line for state in last.values() for line in _lines(plan, state))
+
+
+def _lines(plan: Plan, state: AllocatorState) -> Iterator[Line]:
+    rank = next(
+        (item for item in plan.ranks if set(item.ranks) & set(state.ranks)),
+        plan.ranks[0] if plan.ranks else None,
+    )
+    at = state.point or (state.phase.value if state.phase is not None else "")
+    where = f" at {at}" if at else ""
+    for name, theirs, ours in (
+        ("allocated", state.allocated_bytes, _allocated(rank, state.phase)),
+        ("reserved", state.reserved_bytes, _reserved(rank, state.phase)),
+        ("free inside the pool", state.pool_free_bytes, _pool_free(rank, state.phase)),
+        ("device free", state.device_free_bytes, _device_free(rank, state.phase)),
+        ("outside the allocator", state.outside_bytes, _outside(rank, state.phase)),
+        ("largest free run", state.largest_free_run_bytes, None),
+    ):
+        if theirs is None:
+            continue
+        measured = interval(theirs)
+        yield Line(
+            section=Section.ALLOCATOR,
+            name=f"{name}{where}",
+            unit=Unit.BYTES,
+            standing=standing_of(ours, measured),
+            predicted=ours,
+            measured=measured,
+            ranks=() if rank is None else rank.ranks,
+            phase=state.phase,
+            evidence=state.evidence,
+        )
+
+
+def _split(rank: RankLedger, owners: frozenset[Owner], phase: Phase | None) -> tuple[ByteRange, ByteRange]:
+    """What stays, and what lives for a step, of some owners in a phase (None: some time after load)."""
+    stays = [
+        entry for entry in rank.entries if entry.owner in owners and entry.lifetime is not Lifetime.ITERATION
+    ]
+    steps = [
+        entry for entry in rank.entries if entry.owner in owners and entry.lifetime is Lifetime.ITERATION
+    ]
+    return _held(stays, phase, rank), _held(steps, phase, rank)
+
+
+def _held(entries: list[Entry], phase: Phase | None, rank: RankLedger) -> ByteRange:
+    return together([entry for entry in entries if entry.owner is not Owner.HEADROOM], phase, rank.entries)
+
+
+def _with_steps(stays: ByteRange, steps: ByteRange, phase: Phase | None) -> Interval:
+    """A step may or may not be running at the moment of a reading."""
+    expected = stays.expected + (steps.expected if phase in _STEPS else 0)
+    return Interval(stays.low, expected, stays.high + steps.high)
+
+
+def _allocated(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+    return None if rank is None else _with_steps(*_split(rank, TENSORS, phase), phase)
+
+
+def _reserved(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+    return None if rank is None else _with_steps(*_split(rank, RESERVED, phase), phase)
+
+
+def _pool_free(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+    """Rests of segments, and what a step gave back."""
+    if rank is None:
+        return None
+    rests, _ = _split(rank, frozenset({Owner.ALLOCATOR, Owner.GRAPH_POOL}), phase)
+    _, steps = _split(rank, TENSORS, phase)
+    return Interval(0, rests.expected, rests.high + steps.high)
+
+
+def _outside(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+    """Context and communicators; kernels that are loaded later are among the allocator's lines and count for the high end."""
+    if rank is None:
+        return None
+    stays, steps = _split(rank, OUTSIDE, phase)
+    loaded, _ = _split(rank, frozenset({Owner.ALLOCATOR}), phase)
+    return Interval(stays.low, stays.expected, stays.high + steps.high + loaded.high)
+
+
+def _device_free(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+    """The device less all that is held. The charged part is the budget once the pool is made."""
+    if rank is None:
+        return None
+    size = rank.device_total_bytes
+    stays = [
+        entry
+        for entry in rank.entries
+        if entry.lifetime is not Lifetime.ITERATION and entry.owner is not Owner.HEADROOM
+    ]
+    steps = [entry for entry in rank.entries if entry.lifetime is Lifetime.ITERATION]
+    held = _held(stays, phase, rank)
+    most = _occupied(rank, phase)
+    least = min(held.low, most.low)
+    expected = most.expected if phase in _STEPS else held.expected
+    high = max(held.high, most.high) if steps else held.high
+    return Interval(size - high, min(max(size - expected, size - high), size - least), size - least)
+
+
+def _occupied(rank: RankLedger, phase: Phase | None) -> ByteRange:
+    if phase is not None:
+        return rank.occupied(phase)
+    found = total(())
+    for each in sorted(AFTER_LOAD):
+        found = found.upper(rank.occupied(each))
+    return found

@@ -1,0 +1,147 @@
+"""Settings that differ, tried: a plan made anew under what was measured shows how much of a difference each one explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vramledger.answer import Plan
+from vramledger.engines import engine_name
+from vramledger.engines.option import plain_name
+from vramledger.errors import FlagError, VramledgerError
+from vramledger.measurement import Measurement
+from vramledger.reconciliation.arguments import PlanArguments, plan_arguments
+from vramledger.reconciliation.result import Number, SettingDifference
+from vramledger.reconciliation.settings import DEVICE_TOTAL, VERSION
+
+MOST_TRIALS = 12
+_MOST_REFUSALS = 6
+
+Replan = Callable[[PlanArguments], Plan]
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """A plan under measured settings instead of planned ones; `names` are the settings."""
+
+    names: tuple[str, ...]
+    plan: Plan
+
+
+class Trials(Struct, frozen=True, kw_only=True):
+    """The plan as it can be made again, and under each measured setting; empty where it cannot be made again."""
+
+    again: Plan | None = None
+    found: tuple[Trial, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def try_settings(
+    replan: Replan,
+    base: PlanArguments,
+    measurement: Measurement,
+    differences: Sequence[SettingDifference],
+) -> Trials:
+    """Each setting that differs by itself, then all of them together."""
+    again, base, dropped = _lenient(replan, base)
+    notes = [f"planned again without {', '.join(dropped)}, which cannot be given again"] if dropped else []
+    if again is None:
+        return Trials(
+            notes=(*notes, "the plan cannot be made again from its settings, so that no reason was tested")
+        )
+    try:
+        theirs = plan_arguments(measurement)
+    except VramledgerError:
+        return Trials(again=again, notes=tuple(notes))
+    named = [item for item in differences if item.flag is not None or item.name in (VERSION, DEVICE_TOTAL)]
+    if len(named) > MOST_TRIALS:
+        notes.append(f"{len(named)} settings differ; the first {MOST_TRIALS} were tried one by one")
+    changed = {item.name: _changed(base, theirs, item) for item in named}
+    found = []
+    for item in named[:MOST_TRIALS]:
+        plan = _planned(replan, changed[item.name](base))
+        if plan is None:
+            notes.append(f"no plan under {item.name} {item.measured}")
+        else:
+            found.append(Trial(names=(item.name,), plan=plan))
+    if len(found) > 1:
+        all_of_them = base
+        for item in named:
+            all_of_them = changed[item.name](all_of_them)
+        plan = _planned(replan, all_of_them)
+        if plan is not None:
+            found.append(Trial(names=tuple(item.name for item in named), plan=plan))
+    return Trials(again=again, found=tuple(found), notes=tuple(notes))
+
+
+def _changed(
+    base: PlanArguments, theirs: PlanArguments, item: SettingDifference
+) -> Callable[[PlanArguments], PlanArguments]:
+    def change(arguments: PlanArguments) -> PlanArguments:
+        if item.name == "engine":
+            return theirs
+        if item.name == VERSION:
+            return replace(arguments, version=theirs.version)
+        if item.name == DEVICE_TOTAL:
+            return replace(arguments, device=theirs.device or arguments.device)
+        flags = dict(arguments.flags)
+        for name in [name for name in flags if _is_flag(name, item)]:
+            del flags[name]
+        for name, value in theirs.flags.items():
+            if _is_flag(name, item):
+                flags[name] = value
+        return replace(arguments, flags=flags)
+
+    return change
+
+
+_SHORT: Mapping[str, tuple[str, ...]] = {
+    "tp": ("tp", "tensor_parallel_size", "tp_size"),
+    "pp": ("pp", "pipeline_parallel_size", "pp_size"),
+    "dp": ("dp", "data_parallel_size", "dp_size"),
+    "ep": ("ep", "enable_expert_parallel", "ep_size", "moe_expert_parallel_size"),
+}
+
+
+def _is_flag(name: str, item: SettingDifference) -> bool:
+    return plain_name(name) in (item.flag, *_SHORT.get(item.name, ()))
+
+
+def _lenient(replan: Replan, base: PlanArguments) -> tuple[Plan | None, PlanArguments, list[str]]:
+    """The base plan; settings that were filled in and are no values of their flags are left to the engine."""
+    dropped: list[str] = []
+    for _ in range(_MOST_REFUSALS):
+        try:
+            return replan(base), base, dropped
+        except FlagError as problem:
+            name = problem.facts.get("flag")
+            if not isinstance(name, str) or name not in base.flags:
+                break
+            base = replace(base, flags={key: value for key, value in base.flags.items() if key != name})
+            dropped.append(name)
+        except VramledgerError:
+            break
+    return None, base, dropped
+
+
+def _planned(replan: Replan, arguments: PlanArguments) -> Plan | None:
+    try:
+        return replan(arguments)
+    except VramledgerError:
+        return None
+
+
+def is_same_engine(plan: Plan, measurement: Measurement) -> bool:
+    return measurement.engine is None or engine_name(measurement.engine) == plan.inputs.engine
+
+
+def moves(trials: Trials, figure_in: Callable[[Plan], Number | None]) -> Iterator[tuple[Trial, Number]]:
+    """For each trial by how much a predicted figure moves; trials in which it is not predicted are left out."""
+    before = None if trials.again is None else figure_in(trials.again)
+    if before is None:
+        return
+    for trial in trials.found:
+        after = figure_in(trial.plan)
+        if after is not None:
+            yield trial, after - before
