@@ -15,7 +15,8 @@ class Figure(Struct, frozen=True, kw_only=True):
     `owners` are whose entries the figure covers; `entries`, where not empty, narrows it to entries of these names
     (beginnings of names). `without` are beginnings of names that it leaves out. `phase` is when it was read, None for a
     figure that does not change after load. `ranks` are the world ranks it speaks of, () where the source does not tell.
-    `inside_budget_only` is for figures that an engine counts against its own budget. The range is as wide as the print's rounding.
+    `inside_budget_only` is for figures that an engine counts against its own budget. `on_host` says that the bytes lie in host
+    memory (a plan's `host` entries), not on a device. The range is as wide as the print's rounding.
     """
 
     owners: tuple[Owner, ...]
@@ -27,6 +28,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     phase: Phase | None = None
     ranks: tuple[int, ...] = ()
     inside_budget_only: bool = False
+    on_host: bool = False
 
 
 class AllocatorState(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ class FigureDocument(msgspec.Struct, frozen=True, kw_only=True):
     inside_budget_only: Annotated[
         bool, Meta(description="Whether it counts only what the engine charges to its own budget.")
     ] = False
+    on_host: Annotated[bool, Meta(description="Whether the bytes lie in host memory, not on a device.")] = (
+        False
+    )
 
 
 class AllocatorDocument(msgspec.Struct, frozen=True, kw_only=True):
