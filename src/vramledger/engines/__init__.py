@@ -38,7 +38,11 @@ _ADAPTER_RULES = {
     "llamacpp": "vramledger.engines.llamacpp.adapter_rules",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.adapter_rules",
 }
-_LOGS: dict[str, str] = {}
+_LOGS = {
+    "sglang": "vramledger.engines.sglang.log",
+    "llamacpp": "vramledger.engines.llamacpp.log",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.log",
+}
 _METRICS = {
     "vllm": "vramledger.engines.vllm.metrics",
 }

@@ -3,6 +3,7 @@
 A pattern's named groups carry their unit, and the unit says how the text is read:
 
     NAME_gib, NAME_mib, NAME_kib    a size printed with decimals: NAME_bytes, a ByteRange as wide as its rounding
+    NAME_gb, NAME_mb                the same of decimal units (10^9, 10^6)
     NAME_sized                      the same where the unit is printed beside it ("448.00 KiB", "0 bytes"): NAME_bytes
     NAME_bytes, NAME_tokens, NAME_blocks, NAME_requests, NAME_count, NAME_len, NAME_size, NAME_id    a whole number
     NAME_ratio, NAME_s              a number
@@ -27,7 +28,7 @@ LONGEST_NUMBER = 40
 
 _SIZED = re.compile(r"([0-9][0-9.,]{0,60}) ?(?:([KMGTkmgt])(?:i?B)?|[Bb]ytes|B)")
 _UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": TIB}
-_SIZES = {"gib": GIB, "mib": MIB, "kib": KIB}
+_SIZES = {"gib": GIB, "mib": MIB, "kib": KIB, "gb": 10**9, "mb": 10**6}
 _WHOLE = frozenset({"bytes", "tokens", "blocks", "requests", "count", "len", "size", "id"})
 _NUMBERS = frozenset({"ratio", "s"})
 
@@ -72,7 +73,7 @@ def line_pattern(
 ) -> LinePattern:
     """A pattern as an engine's table writes it; NUM in `pattern` stands for a number with or without commas, a sign and
     decimals."""
-    number = r"-?[0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?"
+    number = r"-?[0-9]{1,30}(?:,[0-9]{3}(?![0-9])){0,8}(?:\.[0-9]{1,9})?"
     return LinePattern(
         event=event,
         anchor=anchor,

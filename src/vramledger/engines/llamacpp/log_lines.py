@@ -49,7 +49,8 @@ def log_lines(measured: Measured, device: Device, output_bytes: int) -> tuple[st
             _sized("load_tensors:", f"{device_name(device, index)} model", placement.device_bytes[index])
         )
     mapped = settings.flags.mmap and build.number >= 3900
-    host = "CPU_Mapped" if mapped else "CPU" if not settings.devices else host_name(device)
+    pinned = settings.devices and not settings.flags.mmap
+    host = "CPU_Mapped" if mapped else host_name(device) if pinned else "CPU"
     lines.append(
         _sized(
             "load_tensors:", f"{host} model", placement.host_span_bytes if mapped else placement.host_bytes
@@ -64,6 +65,8 @@ def log_lines(measured: Measured, device: Device, output_bytes: int) -> tuple[st
             "kv_unified": str(settings.is_unified).lower(), "n_outputs_max": settings.outputs,
         }  # fmt: skip
         lines.extend(f"{context} {name} = {value}" for name, value in values.items())
+    else:
+        lines.append(f"{context} n_ctx = {settings.context}")
     where = host_name(device) if settings.devices else "CPU"
     lines.append(_sized(context, f"{where} output", output_bytes, digits=8))
     lines.extend(_caches(measured, device))
