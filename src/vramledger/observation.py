@@ -43,6 +43,8 @@ class Event(StrEnum):
     PREEMPTION = "preemption"  # preempted or retracted requests
     SLEEP = "sleep"
     WAKE = "wake"
+    FRAME = "frame"  # a function whose name in a traceback tells what was under way: function, stage
+    REMARK = "remark"  # something said in words of a failure: symptom
     FAILURE = "failure"  # a message of the failure catalogue; the value "message" names its kind
     EXIT = "exit"  # exit_code or signal
 

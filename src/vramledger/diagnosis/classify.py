@@ -1,0 +1,93 @@
+"""The class of a failure: every rule in the order of evidence, their sum, and how sure that makes it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from vramledger.diagnosis import rules_arithmetic, rules_domain, rules_phase
+from vramledger.diagnosis.facts import HOW_TO_LEARN, Facts
+from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.rule import Rule, Spoken, Step, ask
+from vramledger.diagnosis.terms import Confidence, FailureClass, Weight
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted((*rules_domain.RULES, *rules_phase.RULES, *rules_arithmetic.RULES), key=lambda rule: rule.step)
+)
+# A sure answer has a rule that decides, or two that are strong, and leaves the next class behind by one strong rule.
+SURE, SURE_MARGIN = 6, 4
+LIKELY, LIKELY_MARGIN = 3, 2
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The class, None where no rule speaks for one; the next one; how sure, and the one thing that would make it surer."""
+
+    failure_class: FailureClass | None
+    runner_up: FailureClass | None
+    confidence: Confidence
+    scores: tuple[tuple[FailureClass, int], ...]
+    spoken: Spoken
+    surer: tuple[str, ...] = ()
+
+
+def classify(facts: Facts) -> Answer:
+    """The class by domain, phase, arithmetic and trend, in this order.
+
+    A domain that decides ends the question: what is not device, host or pool memory is of no other class.
+    """
+    spoken = ask(RULES, facts)
+    deciding = [
+        rule
+        for rule in spoken.applied
+        if rule.step is Step.DOMAIN and max(rule.says.values()) >= Weight.DECIDES
+    ]
+    if deciding:
+        spoken = Spoken(
+            applied=tuple(rule for rule in spoken.applied if rule.step is Step.DOMAIN), unasked=spoken.unasked
+        )
+    scores = sorted(
+        ((kind, score) for kind, score in spoken.scores().items() if score > 0),
+        key=lambda pair: (-pair[1], list(FailureClass).index(pair[0])),
+    )
+    best = scores[0] if scores else None
+    second = scores[1] if len(scores) > 1 else None
+    margin = 0 if best is None else best[1] - (0 if second is None else second[1])
+    confidence = _confidence(0 if best is None else best[1], margin, spoken, best and best[0], facts)
+    return Answer(
+        failure_class=None if best is None else best[0],
+        runner_up=None if second is None else second[0],
+        confidence=confidence,
+        scores=tuple(scores),
+        spoken=spoken,
+        surer=_surer(spoken, confidence),
+    )
+
+
+def _confidence(
+    score: int, margin: int, spoken: Spoken, best: FailureClass | None, facts: Facts
+) -> Confidence:
+    if best is None or score < LIKELY or margin < LIKELY_MARGIN:
+        return Confidence.LOW
+    grounds = sum(max(rule.says.get(best, 0), 0) for rule in spoken.applied if not rule.by_words)
+    if (
+        score >= SURE
+        and margin >= SURE_MARGIN
+        and grounds >= SURE
+        and facts.standing is not Standing.CONSEQUENCE
+    ):
+        return Confidence.HIGH
+    return Confidence.MEDIUM if grounds >= LIKELY or score >= SURE else Confidence.LOW
+
+
+def _surer(spoken: Spoken, confidence: Confidence) -> tuple[str, ...]:
+    """What would let the strongest rules speak that could not, strongest first; nothing where the answer is sure."""
+    if confidence is Confidence.HIGH:
+        return ()
+    gain: dict[str, int] = {}
+    for rule, lacking in spoken.unasked:
+        strength = max(abs(weight) for weight in rule.says.values())
+        if rule.by_words or len(lacking) > 2:
+            continue
+        for name in lacking:
+            if name in HOW_TO_LEARN:
+                gain[HOW_TO_LEARN[name]] = gain.get(HOW_TO_LEARN[name], 0) + strength
+    return tuple(sorted(gain, key=lambda text: -gain[text])[:3])
