@@ -28,6 +28,7 @@ _COMMANDS = {
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
+    "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
     "devices": "Devices of the catalogue and their memory.",
     "schema": "The JSON Schema of what --json writes.",
 }

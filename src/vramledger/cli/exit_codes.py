@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 HOLDS, FAILS, UNTOLD = 0, 10, 11
+# Of a diagnosis: told, nothing failed in what was read, something failed whose class cannot be told.
+DIAGNOSED, NO_FAILURE, CLASS_UNTOLD = 0, 12, 11
 
 
 def verdict_code(verdicts: Iterable[bool | None], *, exit_zero: bool) -> int:

@@ -58,7 +58,7 @@ def classify(facts: Facts) -> Answer:
         confidence=confidence,
         scores=tuple(scores),
         spoken=spoken,
-        surer=_surer(spoken, confidence),
+        surer=_surer(spoken, confidence, frozenset(pair[0] for pair in (best, second) if pair is not None)),
     )
 
 
@@ -78,16 +78,20 @@ def _confidence(
     return Confidence.MEDIUM if grounds >= LIKELY or score >= SURE else Confidence.LOW
 
 
-def _surer(spoken: Spoken, confidence: Confidence) -> tuple[str, ...]:
-    """What would let the strongest rules speak that could not, strongest first; nothing where the answer is sure."""
+def _surer(spoken: Spoken, confidence: Confidence, rivals: frozenset[FailureClass]) -> tuple[str, ...]:
+    """What would let rules speak that could not, those first that would weigh most for or against the classes in
+    question; nothing where the answer is sure."""
     if confidence is Confidence.HIGH:
         return ()
     gain: dict[str, int] = {}
     for rule, lacking in spoken.unasked:
-        strength = max(abs(weight) for weight in rule.says.values())
-        if rule.by_words or len(lacking) > 2:
+        strength = max(
+            (abs(weight) for kind, weight in rule.says.items() if not rivals or kind in rivals), default=0
+        )
+        if rule.by_words or strength == 0 or len(lacking) > 2:
             continue
         for name in lacking:
             if name in HOW_TO_LEARN:
-                gain[HOW_TO_LEARN[name]] = gain.get(HOW_TO_LEARN[name], 0) + strength
+                text = HOW_TO_LEARN[name]
+                gain[text] = max(gain.get(text, 0), strength - len(lacking))
     return tuple(sorted(gain, key=lambda text: -gain[text])[:3])

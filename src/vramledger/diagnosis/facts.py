@@ -67,7 +67,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     host_slope_bytes_per_h: float | None = None
     slope_hours: float | None = None
     previous_engine_s: float | None = None
-    previous_stage: Stage | None = None
+    recovery_beside: bool | None = None
     kernel_says_oom: bool | None = None
     symptoms: frozenset[str] = frozenset()
     settings: Mapping[str, str | int | float | bool] = {}

@@ -83,4 +83,19 @@ def _pattern(function: str, stage: Stage) -> LinePattern:
     )
 
 
-FRAMES: tuple[LinePattern, ...] = tuple(_pattern(name, stage) for name, stage in FUNCTIONS.items())
+def _usage(anchor: str) -> LinePattern:
+    return LinePattern(
+        event=Event.STEP,
+        anchor=anchor,
+        pattern=re.compile(
+            rf"\b{anchor}(?:_perc)?(?:\{{[^}}]{{0,400}}\}})?[ :=]{{1,3}}(?:(?P<kv_usage_percent>[0-9]{{1,3}}(?:\.[0-9]{{1,9}})?)%"
+            rf"|(?P<kv_usage_ratio>[01]\.[0-9]{{1,17}}))"
+        ),
+        source="vLLM's metric kv_cache_usage_perc, as scraped or quoted",
+    )
+
+
+FRAMES: tuple[LinePattern, ...] = (
+    *(_pattern(name, stage) for name, stage in FUNCTIONS.items()),
+    _usage("kv_cache_usage"),
+)

@@ -16,7 +16,6 @@ BURST_S = 300.0
 # Lines of the cause's own message, and of those that tell more of it, follow within so many lines of its source.
 COMPANION_LINES = 40
 
-_BY_NAME = {kind.name: kind for kind in KINDS}
 _PROGRESS = frozenset(
     {Event.LOAD_BEGIN, Event.WEIGHTS, Event.KV_POOL, Event.READY, Event.VERSION, Event.SETTINGS}
 )
@@ -61,7 +60,7 @@ class Incident(Struct, frozen=True, kw_only=True):
 def kind_of(item: Observation) -> MessageKind | None:
     """The kind of a failure message, None for what is none (an exit, a kind that is not of the catalogue)."""
     name = item.values.get("message")
-    return _BY_NAME.get(name) if isinstance(name, str) else None
+    return KINDS.get(name) if isinstance(name, str) else None
 
 
 def standing_of(item: Observation) -> Standing | None:
@@ -101,7 +100,11 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
     instance = 0
     for index, item in enumerate(ordered):
         standing = standing_of(item)
-        if standing is None or standing is Standing.EVIDENCE:
+        if standing is Standing.EVIDENCE:
+            if started is not None and real and _near(last_at, item.at_s):
+                real[-1].append(index)
+            continue
+        if standing is None:
             if item.event in _PROGRESS and real and started is not None:
                 instance += 1
                 started = None
@@ -130,9 +133,7 @@ def _near(last_at: float | None, at: float | None) -> bool:
 
 def _incident(ordered: Sequence[Observation], burst: list[int]) -> Incident:
     lines = tuple(ordered[index] for index in burst)
-    first_index = next(
-        (index for index in burst if standing_of(ordered[index]) is Standing.CAUSE), burst[0]
-    )
+    first_index = next((index for index in burst if standing_of(ordered[index]) is Standing.CAUSE), burst[0])
     first = ordered[first_index]
     own = [item for item in ordered[:first_index] if item.place.source == first.place.source]
     begin = _start_of_instance(own)

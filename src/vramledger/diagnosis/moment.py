@@ -120,9 +120,7 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
             notable[item.event] = item
         sizes.update({name: value for name, value in item.values.items() if isinstance(value, ByteRange)})
     last = admitted if prefill and admitted is not None else step
-    recent = last is not None and (
-        at_s is None or last.at_s is None or at_s - last.at_s <= JUST_BEFORE_S
-    )
+    recent = last is not None and (at_s is None or last.at_s is None or at_s - last.at_s <= JUST_BEFORE_S)
     return Moment(
         stage=stage,
         stage_line=stage_line,

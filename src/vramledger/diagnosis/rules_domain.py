@@ -105,6 +105,20 @@ RULES: tuple[Rule, ...] = (
         "running requests outgrew the engine's own pool while they generated",
     ),
     _rule(
+        "workspace-of-one-step",
+        ("domain", "buffer"),
+        lambda facts: facts.domain is Domain.WORKSPACE and "decode" not in (facts.buffer or ""),
+        {SPIKE: DECIDES},
+        "a workspace of fixed size is too small for one batch, most of it prompts; the device is not full",
+    ),
+    _rule(
+        "workspace-of-decode",
+        ("domain", "buffer"),
+        lambda facts: facts.domain is Domain.WORKSPACE and "decode" in (facts.buffer or ""),
+        {GROWTH: DECIDES},
+        "the workspace of generation, of fixed size, is too small for the running requests",
+    ),
+    _rule(
         "pool-cells-scattered",
         ("domain", "free_cells", "wanted_tokens"),
         _scattered,

@@ -82,6 +82,7 @@ def _pools_before_service(facts: Facts) -> bool:
     return (
         facts.private_pool_bytes is not None
         and facts.private_pool_bytes.expected > 0
+        and facts.ready is False
         and not facts.served
         and facts.stage not in IN_SERVICE | RECOVERING
     )
@@ -224,6 +225,18 @@ RULES: tuple[Rule, ...] = (
         "private pools of graphs hold memory and no request was served",
     ),
     _rule(
+        "graph-pools",
+        ("private_pool_bytes",),
+        lambda facts: (
+            facts.private_pool_bytes is not None
+            and facts.private_pool_bytes.expected > 0
+            and facts.ready is None
+            and facts.stage is None
+        ),
+        {WARM: HINTS, SPIKE: HINTS},
+        "private pools of graphs hold memory: loading was over",
+    ),
+    _rule(
         "refused-for-activation",
         ("stage", "activation_bytes"),
         _refused_for_activation,
@@ -236,6 +249,13 @@ RULES: tuple[Rule, ...] = (
         _previous_engine,
         {RECOVERY: Weight.DECIDES, LOAD: Weight.AGAINST},
         "a previous engine on this device ended within minutes before",
+    ),
+    _rule(
+        "reloaded-beside",
+        ("recovery_beside",),
+        lambda facts: _of_memory(facts) and facts.stage not in LOADING | WARMING,
+        {RECOVERY: Weight.DECIDES},
+        "an unload, a reload, a sleep or a wake stands right beside it",
     ),
     _rule(
         "sleep-mode",
@@ -279,6 +299,18 @@ RULES: tuple[Rule, ...] = (
         lambda facts: "prompt" in facts.symptoms and facts.stage not in LOADING | WARMING,
         {SPIKE: SUGGESTS},
         "the description names prompts or prefill",
+        by_words=True,
+    ),
+    _rule(
+        "words-generation",
+        ("symptoms",),
+        lambda facts: (
+            "generation" in facts.symptoms
+            and "prompt" not in facts.symptoms
+            and facts.stage not in LOADING | WARMING
+        ),
+        {GROWTH: SUGGESTS},
+        "the description names generation",
         by_words=True,
     ),
     _rule(

@@ -24,6 +24,7 @@ _DOCUMENTS = {
     "layout": ("vramledger.report.layout_document", "LayoutDocument"),
     "kv": ("vramledger.report.kv_document", "KvDocument"),
     "snapshot": ("vramledger.report.snapshot_document", "SnapshotDocument"),
+    "diagnosis": ("vramledger.report.diagnosis_document", "DiagnosisDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,0 +1,188 @@
+"""`vramledger diagnose`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from vramledger.cli.options import (
+    GENERAL,
+    OUTPUT,
+    GroupedCommand,
+    GroupedOption,
+    device_option,
+    json_option,
+)
+
+if TYPE_CHECKING:
+    from vramledger.diagnosis.diagnosis import Diagnosis
+    from vramledger.diagnosis.remedies import Planner
+    from vramledger.hardware.catalogue import Device
+
+_HELP = """What a memory failure was, of which class, how sure that is, and what would help by how many bytes or tokens.
+
+FILE is a log of an engine or a container, a kernel's log, an allocator snapshot, a time series, or a note of what happened; any
+number of them, recognised by what is in them, joined on time. "-" is a log on standard input.
+
+Classes: load-time, warm-up, prefill-spike, decode-growth, fragmentation, recovery, or none of them."""
+
+_EPILOG = """\b
+Examples:
+  vramledger diagnose server.log
+  vramledger diagnose vllm.log dmesg.txt series.parquet oom.pickle --explain
+  vramledger diagnose server.log --model ./Llama-3.1-8B --device H100-80GB
+  vramledger diagnose server.log --model org/name --set max_num_batched_tokens=8192 --json
+  kubectl logs POD --previous | vramledger diagnose -
+
+\b
+Exit codes: 0 every failure has a class, 11 one has none that can be told, 12 no failure found;
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
+"""
+
+
+def run_diagnose(
+    files: tuple[str, ...],
+    *,
+    model: str | None,
+    device: str | None,
+    engine: str | None,
+    settings: tuple[str, ...],
+    explain: bool,
+    as_json: bool,
+    exit_zero: bool,
+) -> int:
+    """Read, diagnose, print, and say by the exit code what was found."""
+    from vramledger.cli.exit_codes import CLASS_UNTOLD, DIAGNOSED, NO_FAILURE
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.diagnosis.diagnosis import diagnose, with_remedies
+    from vramledger.engines import check_engine, engine_name
+    from vramledger.hardware.catalogue import find_device
+    from vramledger.telemetry.evidence_files import collect
+
+    given = _given(settings)
+    target = None if device is None else find_device(device)
+    if engine is not None:
+        check_engine(engine)
+    name = None if engine is None else engine_name(engine)
+    collected = collect(files, engine=name)
+    told = diagnose(
+        collected.observations,
+        samples=collected.samples,
+        snapshots=collected.snapshots,
+        settings=given,
+        engine=name or next(iter(collected.engines), None),
+    )
+    planners = [_planner(item, model, target, engine, given) for item in told]
+    told = [with_remedies(item, planner) for item, planner in zip(told, planners, strict=True)]
+    if as_json:
+        from vramledger.report.diagnosis_document import diagnosis_document
+
+        write_document(diagnosis_document(told, sources=collected.kinds, notes=collected.notes))
+    else:
+        from vramledger.report.diagnosis_text import diagnosis_lines
+
+        write_page(diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain))
+    if exit_zero:
+        return DIAGNOSED
+    if not told:
+        return NO_FAILURE
+    return CLASS_UNTOLD if any(item.answer.failure_class is None for item in told) else DIAGNOSED
+
+
+def _given(settings: tuple[str, ...]) -> dict[str, str | int | float | bool]:
+    """NAME=VALUE texts by name. Raises UsageError for a text without a name or a sign."""
+    found: dict[str, str | int | float | bool] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        name = name.strip().lstrip("-").replace("-", "_")
+        if not name or not equals:
+            raise click.UsageError(f"--set {text!r} is not NAME=VALUE.")
+        found[name] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> str | int | float | bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text.isdecimal() and len(text) <= 18:
+        return int(text)
+    if len(text) <= 24 and text.count(".") == 1 and text.replace(".", "").isdecimal():
+        return float(text)
+    return text
+
+
+def _planner(
+    told: Diagnosis,
+    model: str | None,
+    device: Device | None,
+    engine: str | None,
+    given: dict[str, str | int | float | bool],
+) -> Planner | None:
+    """The failing instance's planner, where a model was given or the log names one that lies here, and the device is known."""
+    from pathlib import Path
+
+    from vramledger.cli.loading import load
+    from vramledger.hardware.catalogue import find_device
+    from vramledger.reconciliation.failed_plan import planner_of
+
+    named = told.moment.settings.get("model")
+    if model is None and isinstance(named, str) and Path(named).exists():
+        model = named
+    asked = engine or told.facts.engine
+    total = told.facts.total_bytes or told.moment.sizes.get("total_bytes")
+    if model is None or asked is None:
+        return None
+    if device is None:
+        if total is None:
+            return None
+        device = find_device(f"custom:{total.expected}B")
+    name, _, version = asked.partition("==")
+    return planner_of(
+        load(model, headers=True),
+        device,
+        engine=name,
+        version=version or None,
+        settings={**told.facts.settings, **given},
+    )
+
+
+command = GroupedCommand(
+    "diagnose",
+    callback=run_diagnose,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["files"], metavar="FILE...", nargs=-1, required=True),
+        GroupedOption(
+            ["model", "--model"],
+            metavar="MODEL",
+            help="The model that was served: a folder, a file or a hub id. Remedies are then sized by its ledger.",
+            group=GENERAL,
+        ),
+        device_option(required=False),
+        GroupedOption(
+            ["engine", "--engine"],
+            metavar="NAME[==VERSION]",
+            help="The engine, where the log does not show it.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["settings", "--set"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A flag that the engine ran with, where the log does not print it; may be given several times.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["explain", "--explain"],
+            is_flag=True,
+            help="Also the rules that could not speak, and what they lack.",
+            group=OUTPUT,
+        ),
+        json_option(),
+        GroupedOption(
+            ["exit_zero", "--exit-zero"], is_flag=True, help="Exit with 0 whatever was found.", group=OUTPUT
+        ),
+    ],
+)

@@ -1,0 +1,58 @@
+"""The plan of an instance that failed, and the same with flags changed: what sizes a diagnosis's remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramledger.answer import Plan
+from vramledger.diagnosis.remedies import Planner
+from vramledger.engines import engine_name, engine_names, find_engine
+from vramledger.engines.option import read_value
+from vramledger.errors import FlagError
+from vramledger.hardware.catalogue import Device
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.planning import plan
+
+
+def planner_of(
+    checkpoint: Checkpoint,
+    device: Device,
+    *,
+    engine: str,
+    version: str | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Planner:
+    """Plans the failing instance with some of its flags changed.
+
+    `settings` are the engine's own names and values as printed or given; those that are no flag here, or have a value that
+    ours does not take, are left at their defaults. Raises FlagError for an engine without rules here.
+    """
+    name = engine_name(engine)
+    if name not in engine_names():
+        raise FlagError(
+            f"{name} has no rules here, so no remedy can be sized by a plan; known: {', '.join(engine_names())}",
+            flag="engine",
+            value=engine,
+        )
+    flags = flags_of(name, settings or {})
+    asked = name if version is None else f"{name}=={version}"
+
+    def planner(changes: Mapping[str, object]) -> Plan:
+        return plan(checkpoint, device, engine=asked, **{**flags, **changes})  # type: ignore[arg-type]
+
+    return planner
+
+
+def flags_of(engine: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings that are flags of the engine here, with values that they take."""
+    options = {option.name: option for option in find_engine(engine)[0].OPTIONS}
+    flags: dict[str, object] = {}
+    for name, value in settings.items():
+        option = options.get(name.lower().lstrip("-").replace("-", "_"))
+        if option is None or value is None:
+            continue
+        try:
+            flags[option.name] = read_value(option, value)
+        except FlagError:
+            continue
+    return flags

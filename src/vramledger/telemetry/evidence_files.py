@@ -1,0 +1,125 @@
+"""Files that people have after a failure, recognised by what is in them: logs, allocator snapshots, time series, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from vramledger.diagnosis.frames import FRAMES
+from vramledger.diagnosis.gathering import Peak
+from vramledger.diagnosis.messages import FAILURES
+from vramledger.diagnosis.remarks import LONGEST_TEXT_BYTES
+from vramledger.errors import SourceError
+from vramledger.observation import Event, Observation, Place, Sample
+from vramledger.telemetry.log_lines import read_lines
+from vramledger.telemetry.log_reading import read_log
+from vramledger.telemetry.log_tally import LogTally
+
+_PICKLE = b"\x80"
+_ZIP = b"PK\x03\x04"
+_HEAD_BYTES = 4096
+
+
+class Collected(Struct, frozen=True, kw_only=True):
+    """What all files said. `kinds` names what each was taken for, `notes` what could not be read of one."""
+
+    observations: tuple[Observation, ...]
+    samples: tuple[Sample, ...]
+    snapshots: tuple[Peak, ...]
+    kinds: tuple[tuple[str, str], ...]
+    engines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
+    """Every file read by what it is; "-" is a log on standard input.
+
+    Raises SourceError for a file that cannot be read, InputError for a snapshot or a series that is none.
+    """
+    observations: list[Observation] = []
+    samples: list[Sample] = []
+    peaks: list[Peak] = []
+    kinds: list[tuple[str, str]] = []
+    engines: list[str] = []
+    for path in paths:
+        kind = kind_of_file(path)
+        kinds.append((path, kind))
+        if kind == "snapshot":
+            peaks += peaks_of(path)
+        else:
+            tally = LogTally()
+            found = list(read_log(path, engine=engine, patterns=(*FAILURES, *FRAMES), tally=tally))
+            observations += found
+            engines += [name for name in tally.engines if name not in engines]
+            if path != "-":
+                observations += _remarks(path, found)
+    return Collected(
+        observations=tuple(observations),
+        samples=tuple(samples),
+        snapshots=tuple(peaks),
+        kinds=tuple(kinds),
+        engines=tuple(engines),
+    )
+
+
+def kind_of_file(path: str) -> str:
+    """ "snapshot", "series" or "log", by the first bytes."""
+    if path == "-":
+        return "log"
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError as problem:
+        raise SourceError(f"{path}: {problem.strerror or problem}", path=path) from None
+    return "snapshot" if head.startswith((_PICKLE, _ZIP)) else "log"
+
+
+def peaks_of(path: str) -> list[Peak]:
+    """The pools of each device of a snapshot; the device of a failure in its history first."""
+    from vramledger.telemetry.snapshots import device_states, read_snapshot
+
+    snapshot = read_snapshot(path)
+    failed = [item.device for item in snapshot.failures]
+    found = [
+        Peak(
+            source=path,
+            device=state.device,
+            largest_free_run_bytes=max(
+                (pool.largest_free_run_bytes for pool in state.pools if pool.pool == (0, 0)), default=0
+            ),
+            free_bytes=sum(pool.free_bytes for pool in state.pools if pool.pool == (0, 0)),
+            reserved_bytes=sum(pool.reserved_bytes for pool in state.pools),
+            allocated_bytes=sum(pool.allocated_bytes for pool in state.pools),
+        )
+        for state in device_states(snapshot)
+    ]
+    return sorted(found, key=lambda peak: peak.device not in failed)
+
+
+def _remarks(path: str, found: Iterable[Observation]) -> Iterator[Observation]:
+    """Lines of a short text that no program prefixed and no pattern reads: what somebody wrote."""
+    try:
+        if Path(path).stat().st_size > LONGEST_TEXT_BYTES:
+            return
+        raw = Path(path).read_bytes()[:LONGEST_TEXT_BYTES]
+    except OSError as problem:
+        raise SourceError(f"{path}: {problem.strerror or problem}", path=path) from None
+    yield from remarks_of(raw, path, taken_lines(found))
+
+
+def taken_lines(found: Iterable[Observation]) -> set[int]:
+    """Lines that say something as a program's. A function's name alone makes no line a program's."""
+    return {item.place.line for item in found if item.event is not Event.FRAME}
+
+
+def remarks_of(raw: bytes, source: str, taken: set[int]) -> Iterator[Observation]:
+    """The lines of a text that are nobody's log, as observations; `taken` are lines that were read already."""
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        if number in taken or not line.strip():
+            continue
+        place = Place(source=source, line=number)
+        told = read_lines(line, place=place, reference_s=0.0)
+        if len(told) == 1 and not told[0].own and told[0].at_s is None:
+            yield Observation(event=Event.REMARK, values={}, place=place, text=told[0].text[:4000], at_s=None)
