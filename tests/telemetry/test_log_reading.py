@@ -16,6 +16,7 @@ from vramledger.engines.log_pattern import line_pattern
 from vramledger.errors import FlagError, SourceError
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Observation
+from vramledger.telemetry.log_anchors import anchor_finder
 from vramledger.telemetry.log_reading import detect_engine, read_log
 from vramledger.telemetry.log_tally import LogTally
 from vramledger.units import GIB
@@ -187,6 +188,29 @@ def test_lines_cut_by_a_collector_are_whole_again(size: int) -> None:
     (found,) = read(b"".join(pieces(line, size)))
     assert found.values["kv_tokens"] == 8_192 and found.process == "EngineCore pid=2"
     assert found.place.line == 1
+
+
+@pytest.mark.parametrize("library", [False, True])
+@given(
+    st.lists(
+        st.sampled_from(
+            [*START.splitlines(), b"", b"INFO: x", b"\r", b"7 out of memory. Tried 1", b"KV cach"]
+        ),
+        max_size=60,
+    )
+)
+def test_finders_pass_over_no_line_with_an_anchor(library: bool, lines: list[bytes]) -> None:
+    if library:
+        pytest.importorskip("ahocorasick_rs")
+    anchors = ["out of memory. Tried", "KV cache size:", "Capture failed:", 'an "escaped" one']
+    finder = anchor_finder(anchors, library=library)
+    for chunk in (b"\n".join(lines), b"\n".join(reversed(lines))):
+        found = finder.spans(chunk)
+        assert found == sorted(set(found))
+        taken = [chunk[begin:end] for begin, end in found]
+        assert all(b"\n" not in line for line in taken)
+        wanted = [line for line in chunk.split(b"\n") if any(one.encode() in line for one in anchors)]
+        assert [line for line in taken if any(one.encode() in line for one in anchors)] == wanted
 
 
 @given(st.binary(max_size=3_000), st.lists(st.integers(1, 100), max_size=20))

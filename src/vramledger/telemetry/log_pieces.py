@@ -52,7 +52,7 @@ def piece_of(raw: bytes) -> Piece | None:
 
 def may_go_on(raw: bytes) -> bool:
     """Whether it is worth looking at `raw` as a piece that goes on."""
-    return len(raw) >= PIECE_BYTES or any(anchor.encode() in raw[:64] for anchor in PIECE_ANCHORS)
+    return len(raw) >= PIECE_BYTES or raw.find(b" P", 0, 64) >= 0
 
 
 class OpenLine:

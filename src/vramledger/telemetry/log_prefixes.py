@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from vramledger.telemetry.log_times import full_time, month_number, yearless_time
 
@@ -83,6 +84,7 @@ class Prefix:
         self.container = name if self.container is None else f"{self.container}/{name}"
 
 
+@lru_cache(maxsize=4096)
 def rank_of(label: str) -> int | None:
     """The world rank that a printer's label tells: "rank=1", "VllmWorker-1", and "TP1" in the first pipeline stage."""
     found = _WORKER.match(label)
@@ -122,7 +124,10 @@ def _peeled_once(text: str, prefix: Prefix) -> str | None:
             match = pattern.match(text)
             if match is not None and told(prefix, match):
                 return text[match.end() :]
-    for pattern, told in _RULES.get(text[:1], _NO_RULES):
+    first = text[:1]
+    if first.isalpha() and _WORD.match(text) is None:
+        return None
+    for pattern, told in _RULES.get(first, _NO_RULES):
         match = pattern.match(text)
         if match is not None and told(prefix, match):
             return text[match.end() :]
@@ -258,6 +263,10 @@ _AFTER_TIME: tuple[Rule, ...] = (
     _rule(r"\{(?:[\w.]{1,100}=\"[^\"]{0,300}\"(?:, ?)?){1,40}\} ", _nothing),
     _rule(r"[\w.:-]{1,255} ([\w./@+-]{1,128}(?:\[\d{1,10}\])?): ", _host),
     _rule(r"[\w./-]{1,100}\.go:\d{1,6}: ", _nothing),
+)
+# What begins with a letter and is a prefix looks like one of these.
+_WORD = re.compile(
+    _LEVEL + r"[ :]|[IWEF]\d{4} \d|[A-Z][a-z]{2} {1,2}\d{1,2} \d|(?:time|ts)=|[\w.@-]{1,200} {0,80}\|"
 )
 _NO_RULES: tuple[Rule, ...] = ()
 _DIGIT = (

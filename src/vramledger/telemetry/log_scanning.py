@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from vramledger.engines import find_log
 from vramledger.engines.log_pattern import LinePattern
 from vramledger.observation import Observation
-from vramledger.telemetry.log_anchors import AnchorFinder
+from vramledger.telemetry.log_anchors import Span, anchor_finder
 from vramledger.telemetry.log_joining import Joiner
 from vramledger.telemetry.log_lines import LONGEST_LINE_BYTES
 from vramledger.telemetry.log_matching import Matcher, Signs, Table
@@ -31,7 +31,7 @@ class Scanner:
         self._engines = engines
         self._patterns = patterns
         self._matcher = Matcher(())
-        self._finder = AnchorFinder(())
+        self._finder = anchor_finder(())
         self._renew()
         self.begin(SourceTally(name=""), 0.0)
 
@@ -96,7 +96,7 @@ class Scanner:
         if self._patterns:
             tables.append((None, self._patterns))
         self._matcher = Matcher(tables)
-        self._finder = AnchorFinder((*self._matcher.anchors(), *self.signs.anchors(), *PIECE_ANCHORS))
+        self._finder = anchor_finder((*self._matcher.anchors(), *self.signs.anchors(), *PIECE_ANCHORS))
 
     def _drop(self, count: int) -> None:
         self._tally.dropped_bytes += count
@@ -162,22 +162,19 @@ class Scanner:
     def _count_to(self, data: bytes, position: int, until: int) -> None:
         self._number += data.count(b"\n", position, until)
 
-    def _promising(self, data: bytes, position: int) -> Iterator[tuple[int, int]]:
-        """Beginnings and ends of lines from `position` on that may hold an anchor or go on in the next."""
+    def _promising(self, data: bytes, position: int) -> list[Span]:
+        """Lines from `position` on that may hold an anchor or go on in the next."""
         rest = data[position:] if position else data
-        numbers = self._finder.lines(rest)
-        long = [rest.count(b"\n", 0, begin) for begin, _ in long_parts(rest, PIECE_BYTES)]
+        spans = self._finder.spans(rest)
+        long = list(long_parts(rest, PIECE_BYTES))
         if long:
-            numbers = sorted({*numbers, *long})
-        if not numbers:
-            return
-        lines = rest.split(b"\n")
-        passed = 0
-        for number in numbers:
-            position += sum(map(len, lines[passed:number])) + number - passed
-            end = position + len(lines[number])
-            yield position, end
-            position, passed = end + 1, number + 1
+            spans = sorted({*spans, *(_line_around(rest, begin) for begin, _ in long)})
+        return [(begin + position, end + position) for begin, end in spans] if position else spans
+
+
+def _line_around(data: bytes, position: int) -> Span:
+    end = data.find(b"\n", position)
+    return data.rfind(b"\n", 0, position) + 1, len(data) if end < 0 else end
 
 
 def long_parts(data: bytes, longest: int) -> Iterator[tuple[int, int]]:

@@ -54,15 +54,23 @@ def full_time(year: str, month: str, day: str, clock: str, zone: str = "") -> fl
 
 def yearless_time(month: str, day: str, clock: str, reference_s: float) -> float | None:
     """Unix time of "11", "29", "16:12:50" or "Nov", "29", "16:12:50" in the nearest past year before `reference_s`."""
-    number = _MONTHS.get(month) or (int(month) if month.isdecimal() else 0)
     within = clock_s(clock)
     if within is None:
         return None
-    year = _year(reference_s + DAY_S)
-    for candidate in range(year, year - 9, -1):
+    latest = reference_s + DAY_S - within
+    start = _nearest_day(month, day, int(latest // DAY_S))
+    return None if start is None else start + within
+
+
+@lru_cache(maxsize=1024)
+def _nearest_day(month: str, day: str, latest_day: int) -> int | None:
+    """Unix time of the last such day that is not after a day, counted from 1970."""
+    number = _MONTHS.get(month) or (int(month) if month.isdecimal() else 0)
+    year = _year_of_day(max(0, min(latest_day, 2_900_000)))
+    for candidate in range(year, year - 9, -1):  # a 29th of February may be eight years back
         start = day_s(candidate, number, int(day))
-        if start is not None and start + within <= reference_s + DAY_S:
-            return start + within
+        if start is not None and start <= latest_day * DAY_S:
+            return start
     return None
 
 
@@ -71,15 +79,10 @@ def month_number(name: str) -> str:
     return str(_MONTHS.get(name, 0))
 
 
-@lru_cache(maxsize=64)
 def _year_of_day(day: int) -> int:
     year = 1970 + day * 400 // 146_097
-    for candidate in (year + 1, year, year - 1):
-        start = day_s(candidate, 1, 1)
-        if start is not None and start <= day * DAY_S:
-            return candidate
-    return 1970
-
-
-def _year(at_s: float) -> int:
-    return _year_of_day(max(0, min(int(at_s // DAY_S), 2_900_000)))
+    return next(
+        candidate
+        for candidate in (year + 1, year, year - 1)
+        if candidate <= 1970 or (day_s(candidate, 1, 1) or 0) <= day * DAY_S
+    )
