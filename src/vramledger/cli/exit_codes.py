@@ -7,6 +7,8 @@ from collections.abc import Iterable
 HOLDS, FAILS, UNTOLD = 0, 10, 11
 # Of a diagnosis: told, nothing failed in what was read, something failed whose class cannot be told.
 DIAGNOSED, NO_FAILURE, CLASS_UNTOLD = 0, 12, 11
+# Of a difference: a change that --fail-if speaks of. Of an audit: an item that the policy does not let through.
+THRESHOLD_TRIPPED, AUDIT_FAILED = 13, 14
 
 
 def verdict_code(verdicts: Iterable[bool | None], *, exit_zero: bool) -> int:

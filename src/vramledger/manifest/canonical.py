@@ -66,7 +66,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _whole(value: int) -> str:
     if abs(value) > LARGEST_WHOLE:
-        raise ValueError(f"a whole number of {value.bit_length()} bits has no canonical form; 2^53 - 1 is the largest")
+        raise ValueError(
+            f"a whole number of {value.bit_length()} bits has no canonical form; 2^53 - 1 is the largest"
+        )
     return str(value)
 
 

@@ -57,6 +57,14 @@ class AdmissionPolicy(_Strict, frozen=True, kw_only=True):
     at: Time | None = None
 
 
+class CommunicationOverlap(_Strict, frozen=True, kw_only=True):
+    """Which collectives run beside computation ("none", "all-to-all of two half batches"), and so keep their buffers."""
+
+    overlapped: Text
+    source: Text
+    at: Time | None = None
+
+
 class AdapterRevision(_Strict, frozen=True, kw_only=True):
     """A LoRA adapter that is served: its name, its revision (a commit or a digest), its rank and its bytes on a rank."""
 
@@ -66,7 +74,7 @@ class AdapterRevision(_Strict, frozen=True, kw_only=True):
     bytes_per_rank: Whole | None = None
 
 
-class TestRecord(_Strict, frozen=True, kw_only=True):
+class Trial(_Strict, frozen=True, kw_only=True):
     """A test that was run. Free blocks of the pool before and after where the test counts them."""
 
     name: Literal["kv_returned_after_cancellation", "rolling_update", "recovery_headroom"]
@@ -124,12 +132,9 @@ class Facts(_Strict, frozen=True, kw_only=True):
     prefix_sharing_boundary: PrefixSharingBoundary | None = None
     tool_wait_policy: ToolWaitPolicy | None = None
     admission: AdmissionPolicy | None = None
-    communication_overlap: Annotated[
-        str | None,
-        Meta(description="Which collectives overlap with computation, and their buffers.", min_length=1),
-    ] = None
+    communication_overlap: CommunicationOverlap | None = None
     adapters: tuple[AdapterRevision, ...] | None = None
-    tests: tuple[TestRecord, ...] = ()
+    tests: tuple[Trial, ...] = ()
     capacity_results: tuple[CapacityResult, ...] = ()
 
 

@@ -15,18 +15,20 @@ from msgspec import Meta
 
 from vramledger.documents.measurement import MeasurementDocument
 from vramledger.documents.plan import ByteInterval, EvidenceDocument, PlanDocument
-from vramledger.ledger import Owner, Phase
+from vramledger.ledger import Phase
 from vramledger.manifest.declared import (
     AdapterRevision,
     AdmissionPolicy,
     CapacityResult,
+    CommunicationOverlap,
     PrefixSharingBoundary,
-    TestRecord,
     Time,
     ToolWaitPolicy,
+    Trial,
 )
 from vramledger.manifest.identity import EngineIdentity, ModelIdentity
 from vramledger.manifest.model_facts import KvFacts, ParameterFacts, QuantizationFacts
+from vramledger.reconciliation.document import ReconciliationDocument
 
 SCHEMA_VERSION = "1.0"
 
@@ -75,12 +77,16 @@ class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
     headroom_bytes: ByteInterval
     measured_weight_steady_bytes: MeasuredBytes
     measured_weight_steady_gib: Gib
+    measured_weight_steady_range: Annotated[
+        ByteInterval | None, Meta(description="As wide as the rounding of what was printed.")
+    ]
     measured_runtime_peak_bytes: MeasuredBytes
     measured_runtime_peak_gib: Gib
     measured_headroom_bytes: MeasuredBytes
     measured_headroom_gib: Gib
     measured_ranks: Annotated[
-        tuple[int, ...], Meta(description="Ranks whose weights were measured, as far as the source names them.")
+        tuple[int, ...],
+        Meta(description="Ranks whose weights were measured, as far as the source names them."),
     ]
 
 
@@ -95,19 +101,6 @@ class KvTokens(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     measured_logical: int | None
     measured_num_blocks: int | None
-
-
-class ReconciledEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One owner of one kind of rank, predicted against measured; `inside` is null where nothing was measured."""
-
-    owner: Owner
-    name: str
-    ranks: tuple[int, ...]
-    phase: Phase | None
-    predicted: ByteInterval
-    measured: ByteInterval | None
-    inside: bool | None
-    reasons: Annotated[tuple[str, ...], Meta(description="Why it may lie outside, the likeliest first.")]
 
 
 class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,12 +173,10 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
     prefix_sharing_boundary: PrefixSharingBoundary | None
     tool_wait_policy: ToolWaitPolicy | None
     admission: AdmissionPolicy | None
-    communication_overlap: str | None
-    tests: tuple[TestRecord, ...]
+    communication_overlap: CommunicationOverlap | None
+    tests: tuple[Trial, ...]
     capacity_results: tuple[CapacityResult, ...]
 
     plan: PlanDocument
     measurement: MeasurementDocument | None
-    reconciliation: Annotated[
-        tuple[ReconciledEntry, ...] | None, Meta(description="Owner by owner; null where nobody compared.")
-    ]
+    reconciliation: ReconciliationDocument | None

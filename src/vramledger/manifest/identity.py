@@ -32,13 +32,12 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The model's revision and what it rests on.
 
     `scheme` is "hub-commit", "content" (a digest over every file's content), "layout" (the same, but of weight files only
-    headers and sizes were read, so that two sets of weights of one shape are not told apart) or "unpinned".
+    headers and sizes were read, or none was there, so that two sets of weights of one shape are not told apart) or "unpinned".
     """
 
     id: str
     revision: str
     scheme: Literal["hub-commit", "content", "layout", "unpinned"]
-    pinned: bool
     files: tuple[FileIdentity, ...]
     tokenizer_sha256: Annotated[
         str | None, Meta(description="Digest over the tokenizer's files; null where none was seen.")
@@ -55,7 +54,6 @@ class EngineIdentity(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     revision: str | None
     scheme: Literal["commit", "file", "container", "unpinned"]
-    pinned: bool
 
     @property
     def text(self) -> str:
@@ -68,7 +66,6 @@ def hub_identity(model_id: str, commit: str, files: tuple[FileIdentity, ...]) ->
         id=model_id,
         revision=f"hub:{model_id}@{commit}",
         scheme="hub-commit",
-        pinned=True,
         files=files,
         tokenizer_sha256=tokenizer_digest(files),
         template_sha256=template_digest(files),
@@ -76,26 +73,30 @@ def hub_identity(model_id: str, commit: str, files: tuple[FileIdentity, ...]) ->
 
 
 def files_identity(model_id: str, files: tuple[FileIdentity, ...]) -> ModelIdentity:
-    """A local model: the digest over its files in order of their names. It is of the content where every file's was
-    hashed, else of the layout."""
+    """A local model: the digest over its files in order of their names. It is of the content where there are weight files
+    and every file was hashed whole, else of the layout."""
     ordered = tuple(sorted(files, key=lambda file: file.name))
-    whole = all(file.covers == "content" for file in ordered)
+    whole = all(file.covers == "content" for file in ordered) and any(
+        is_weights(file.name) for file in ordered
+    )
     return ModelIdentity(
         id=model_id,
         revision=("content-" if whole else "layout-") + files_digest(ordered),
         scheme="content" if whole else "layout",
-        pinned=True,
         files=ordered,
         tokenizer_sha256=tokenizer_digest(ordered),
         template_sha256=template_digest(ordered),
     )
 
 
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds weights."""
+    return name.endswith((".safetensors", ".gguf", ".bin", ".pt", ".pth"))
+
+
 def unpinned_identity(model_id: str) -> ModelIdentity:
     """A model that nothing identifies."""
-    return ModelIdentity(
-        id=model_id, revision=f"unpinned:{model_id}", scheme="unpinned", pinned=False, files=()
-    )
+    return ModelIdentity(id=model_id, revision=f"unpinned:{model_id}", scheme="unpinned", files=())
 
 
 def files_digest(files: tuple[FileIdentity, ...]) -> str:
@@ -110,7 +111,9 @@ def files_digest(files: tuple[FileIdentity, ...]) -> str:
     )
 
 
-_TOKENIZER = re.compile(r"(tokenizer\.(json|model)|vocab\.(json|txt)|merges\.txt|spiece\.model|.{1,80}\.tiktoken)")
+_TOKENIZER = re.compile(
+    r"(tokenizer\.(json|model)|vocab\.(json|txt)|merges\.txt|spiece\.model|.{1,80}\.tiktoken)"
+)
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 
 
@@ -137,9 +140,7 @@ def engine_identity(name: str, version: str, revision: str | None, *, allow_unpi
     """
     if revision is None:
         if allow_unpinned:
-            return EngineIdentity(
-                name=name, version=version, revision=None, scheme="unpinned", pinned=False
-            )
+            return EngineIdentity(name=name, version=version, revision=None, scheme="unpinned")
         raise FlagError(
             f"the build of {name} {version} is not known: give --engine-revision COMMIT (40 hexadecimal digits), "
             "sha256:... of the wheel or binary, or image@sha256:...; --allow-unpinned marks it as unknown",
@@ -161,4 +162,4 @@ def engine_identity(name: str, version: str, revision: str | None, *, allow_unpi
             flag="engine_revision",
             value=shorter(revision),
         )
-    return EngineIdentity(name=name, version=version, revision=kept, scheme=scheme, pinned=True)
+    return EngineIdentity(name=name, version=version, revision=kept, scheme=scheme)

@@ -111,7 +111,7 @@ class KvFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quantization_facts(checkpoint: Checkpoint) -> QuantizationFacts:
-    """Formats by part, and every linear layer that stays in plain elements where others do not."""
+    """Formats by part, and every matrix that stays in plain elements where others do not."""
     is_quantized = any(not isinstance(item.format, Dense) for item in checkpoint.stored)
     shares: dict[tuple[str, str], tuple[int, int]] = {}
     for item in checkpoint.stored:
@@ -140,7 +140,7 @@ def quantization_facts(checkpoint: Checkpoint) -> QuantizationFacts:
 
 
 def _stays_plain(item: StoredTensor) -> bool:
-    return item.tensor.linear and isinstance(item.format, Dense)
+    return len(item.tensor.shape) > 1 and isinstance(item.format, Dense)
 
 
 def _plain(item: StoredTensor) -> UnquantisedLayers:
@@ -239,9 +239,7 @@ def _shape(mixer: TokenMixer, tp: int, *, by_query_heads: bool = False) -> Shape
             return Latent(kv_lora_rank=mixer.kv_lora_rank, rope_dim=mixer.rope_dim)
         case FullAttention():
             heads = mixer.q_heads if by_query_heads else mixer.kv_heads
-            return Heads(
-                kv_heads=ceil_div(heads, tp), head_dim=mixer.head_dim, v_head_dim=mixer.v_head_dim
-            )
+            return Heads(kv_heads=ceil_div(heads, tp), head_dim=mixer.head_dim, v_head_dim=mixer.v_head_dim)
         case _:
             return None
 

@@ -16,6 +16,7 @@ from vramledger.manifest.identity import (
     ModelIdentity,
     files_identity,
     hub_identity,
+    is_weights,
 )
 from vramledger.models.sources.bounded_file import ReadAt, open_for_headers, path_of, shown
 from vramledger.models.sources.listing import Listing, folder_listing
@@ -26,7 +27,6 @@ MAX_FILES = 4096
 WHOLE_LIMIT_BYTES = 256 * 2**20
 """Files that hold no weights are hashed whole; a larger one is not such a file."""
 
-_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 _DECIDING = re.compile(r".{1,200}\.(json|safetensors|gguf|bin|pt|pth|model|tiktoken|jinja|txt|py)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -98,7 +98,7 @@ def _file(path: Path, hash_weights: bool, gguf_headers: Mapping[str, int]) -> Fi
     covers: Coverage = "content"
     with open_for_headers(path) as (read_at, size_bytes):
         length: int | None = size_bytes
-        if not hash_weights and path.name.endswith(_WEIGHTS):
+        if not hash_weights and is_weights(path.name):
             covers, length = "header", _header_bytes(path, read_at, size_bytes, gguf_headers)
         elif not hash_weights and size_bytes > WHOLE_LIMIT_BYTES:
             length = None

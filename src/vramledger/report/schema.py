@@ -25,6 +25,10 @@ _DOCUMENTS = {
     "kv": ("vramledger.report.kv_document", "KvDocument"),
     "snapshot": ("vramledger.report.snapshot_document", "SnapshotDocument"),
     "diagnosis": ("vramledger.report.diagnosis_document", "DiagnosisDocument"),
+    "manifest": ("vramledger.manifest.document", "ManifestDocument"),
+    "facts": ("vramledger.manifest.declared", "Facts"),
+    "diff": ("vramledger.report.diff_document", "DiffDocument"),
+    "audit": ("vramledger.report.audit_document", "AuditDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,0 +1,99 @@
+"""A manifest as a person reads it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramledger.manifest.document import ManifestDocument
+from vramledger.report.text import Line, columns, gib, line, ranks_text, wrapped
+
+_UNKNOWN = "not evidenced"
+
+
+def manifest_lines(
+    manifest: ManifestDocument, *, notes: tuple[str, ...] = (), width: int = 80
+) -> Iterator[Line]:
+    """Revisions, the figures with their bytes and evidence, ranks, conditions, and what is not evidenced."""
+    yield from wrapped(manifest.model_revision, width, rest="  ", style="head")
+    device = manifest.plan.inputs.device
+    yield from wrapped(
+        f"{manifest.engine_revision} · {device} · tp {manifest.tp} pp {manifest.pp} dp {manifest.dp} ep {manifest.ep}",
+        width,
+        rest="  ",
+        style="head",
+    )
+    yield from wrapped(f"weights {manifest.weight_format} · KV {manifest.kv_format or 'none'}", width)
+    yield from wrapped(f"{manifest.digest}, {manifest.created_at}, {manifest.made_by}", width, style="dim")
+    yield line()
+    yield from _figures(manifest, width)
+    yield line()
+    yield from _ranks(manifest, width)
+    for condition in manifest.conditions:
+        yield from wrapped(condition, width, first="  if  ")
+    for text in manifest.disagreements:
+        yield from wrapped(text, width, first="  measured otherwise: ", rest="    ", style="unsure")
+    if manifest.not_evidenced:
+        yield line()
+        yield from wrapped(
+            f"{_UNKNOWN}: {', '.join(manifest.not_evidenced)}", width, rest="  ", style="unsure"
+        )
+    for note in notes:
+        yield from wrapped(f"note: {note}", width, rest="  ")
+
+
+def _figures(manifest: ManifestDocument, width: int) -> Iterator[Line]:
+    evidence = {item.figure: item for item in manifest.evidence}
+    rows: list[tuple[str, ...]] = [("per rank", "GiB", "bytes", "evidence")]
+    for title, name in (
+        ("raw weights (all files)", "raw_weight_bytes"),
+        ("weights, steady, measured", "measured_weight_steady_bytes_per_rank"),
+        ("runtime peak, measured", "measured_runtime_peak_bytes_per_rank"),
+        ("KV pool", "kv_pool_bytes_per_rank"),
+        ("KV pool, measured", "measured_kv_pool_bytes_per_rank"),
+        ("headroom", "headroom_bytes_per_rank"),
+        ("headroom, measured", "measured_headroom_bytes_per_rank"),
+    ):
+        size = getattr(manifest, name)
+        known = evidence.get(name)
+        rows.append(
+            (
+                f"  {title}",
+                "-" if size is None else gib(size),
+                "-" if size is None else f"{size:,}",
+                _UNKNOWN if size is None else known.evidence.kind.value if known is not None else "",
+            )
+        )
+    token = manifest.kv_bytes_per_token_per_rank
+    if token is not None:
+        rows.append(("  KV a token", f"{token / 1024:,.2f} KiB", f"{token:,}", "calculated"))
+    yield from columns(rows, right=(1, 2), styles=("dim",), width=width)
+    tokens = manifest.kv_tokens
+    if tokens is not None:
+        seen = "" if tokens.measured_logical is None else f", {tokens.measured_logical:,} measured"
+        yield from wrapped(
+            f"  KV tokens: {tokens.logical:,} logical{seen}, {tokens.physical:,} physical in {tokens.num_blocks:,} "
+            f"blocks of {tokens.block_size}",
+            width,
+            rest="    ",
+        )
+
+
+def _ranks(manifest: ManifestDocument, width: int) -> Iterator[Line]:
+    rows: list[tuple[str, ...]] = [("GiB", "weights", "measured", "peak", "measured", "free", "measured")]
+    for rank in manifest.per_rank:
+        rows.append(
+            (
+                f"  {ranks_text(rank.ranks)}",
+                gib(rank.weight_steady_bytes.expected),
+                _or_dash(rank.measured_weight_steady_bytes),
+                gib(rank.runtime_peak_bytes.expected),
+                _or_dash(rank.measured_runtime_peak_bytes),
+                gib(rank.headroom_bytes.expected),
+                _or_dash(rank.measured_headroom_bytes),
+            )
+        )
+    yield from columns(rows, right=range(1, 7), styles=("dim",), width=width)
+
+
+def _or_dash(size: int | None) -> str:
+    return "-" if size is None else gib(size)
