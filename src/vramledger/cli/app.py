@@ -30,6 +30,9 @@ _COMMANDS = {
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
     "devices": "Devices of the catalogue and their memory.",
+    "manifest": "The release artifact: revisions, plan and what was measured, in one file.",
+    "diff": "What changed between two releases, with thresholds.",
+    "audit": "The release checklist of a manifest.",
     "schema": "The JSON Schema of what --json writes.",
 }
 
