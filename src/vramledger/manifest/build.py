@@ -43,7 +43,9 @@ from vramledger.measurement import Measurement
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.reconciliation.document import reconciliation_document
 from vramledger.reconciliation.result import Reconciliation
+from vramledger.reconciliation.settings import compare_settings
 
+_OTHER_INSTANCE = frozenset({"engine", "architecture", "tp", "pp"})
 _NO_DIGEST = "sha256:" + "0" * 64
 
 
@@ -213,45 +215,18 @@ def _disk(plan: Plan) -> int | None:
 
 def _compare(plan: Plan, measurement: Measurement) -> tuple[str, ...]:
     """Where the measured instance is not the planned one."""
-    inputs = plan.inputs
-    if measurement.engine is not None and measurement.engine != inputs.engine:
-        raise InputError(
-            f"the measurement is of {measurement.engine}, the plan of {inputs.engine}; give the plan --engine "
-            f"{measurement.engine}",
-            planned=inputs.engine,
-            measured=measurement.engine,
-        )
     said: list[str] = []
-    for name in ("tp", "pp", "dp", "ep"):
-        seen, planned = getattr(measurement, name), getattr(inputs, name)
-        if seen is not None and seen != planned:
-            if name in ("tp", "pp"):
-                raise InputError(
-                    f"the measurement is of {name} {seen}, the plan of {name} {planned}; plan with --{name} {seen}",
-                    planned=planned,
-                    measured=seen,
-                )
-            said.append(f"{name}: planned {planned}, measured {seen}")
-    version = measurement.engine_version
-    if version is not None and not _same_version(inputs.engine_version, version):
-        said.append(f"engine version: planned {inputs.engine_version}, measured {version}")
-    total = measurement.device_total_bytes
-    if total is not None and not total.low <= inputs.device_total_bytes <= total.high:
-        said.append(f"device total: planned {inputs.device_total_bytes:,} bytes, measured {total.expected:,}")
-    planned_settings = dict(inputs.settings)
-    for name, value in measurement.settings:
-        if name in planned_settings and planned_settings[name] != value:
-            said.append(f"setting {name}: planned {planned_settings[name]}, measured {value}")
+    for item in compare_settings(plan, measurement).differences:
+        if item.name in _OTHER_INSTANCE:
+            raise InputError(
+                f"the measurement is of another instance: {item.name} is {shorter(item.measured)}, the plan's "
+                f"{shorter(item.planned)}; plan with what was measured",
+                name=item.name,
+                planned=shorter(item.planned),
+                measured=shorter(item.measured),
+            )
+        said.append(f"{item.name}: planned {item.planned}, measured {item.measured}")
     return tuple(said)
-
-
-def _same_version(planned: str, seen: str) -> bool:
-    """ "0.27.1" and "v0.27.1+cu128" are one version; "0.27.10" is another."""
-    rest = seen.strip().lower().removeprefix("v")
-    wanted = planned.strip().lower().removeprefix("v")
-    return rest == wanted or (
-        rest.startswith(wanted) and not rest[len(wanted)].isdigit() and rest[len(wanted)] != "."
-    )
 
 
 def _rank(

@@ -41,7 +41,8 @@ def _texts(value: Any) -> Iterator[str]:
         case int():
             yield _whole(value)
         case float():
-            yield number_text(value)
+            # Up to 1e21 a double is written as a whole number, and read back as one.
+            yield _whole(int(value)) if value.is_integer() and abs(value) < 1e21 else number_text(value)
         case str():
             yield _string(value)
         case dict():

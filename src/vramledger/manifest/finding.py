@@ -58,7 +58,7 @@ def of_plan(document: ManifestDocument, text: str) -> Cited:
 
 def of_model(document: ManifestDocument, text: str) -> Cited:
     """A citation of the model's own files."""
-    return Cited(text=text, source=document.model_revision, at=document.created_at)
+    return Cited(text=text, source=f"files of {document.model.id}", at=document.created_at)
 
 
 def of_measurement(document: ManifestDocument, text: str, source: str, at_s: float | None = None) -> Cited:

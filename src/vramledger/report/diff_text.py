@@ -51,11 +51,18 @@ def _numbers(changes: list[Change], width: int) -> Iterator[Line]:
             amount(change.before, change.unit),
             amount(change.after, change.unit),
             signed(change.delta, change.unit),
-            "" if change.percent is None else f"{change.percent:+.2f}%",
+            _percent(change.percent),
         )
         for change in changes
     ]
     yield from columns(rows, right=(1, 2, 3, 4), width=width)
+
+
+def _percent(value: float | None) -> str:
+    """With two decimals; what would round to nothing says so."""
+    if value is None:
+        return ""
+    return f"{value:+.2f}%" if abs(value) >= 0.005 else f"{'-' if value < 0 else '+'}<0.01%"
 
 
 def _texts(changes: list[Change], width: int) -> Iterator[Line]:
