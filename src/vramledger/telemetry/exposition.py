@@ -138,7 +138,11 @@ def _read_labels(line: str, at: int, labels: dict[str, str]) -> int | None:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found.group(1), found.group(1)), text) if "\\" in text else text
+    return (
+        _ESCAPE.sub(lambda found: _ESCAPED.get(found.group(1), found.group(1)), text)
+        if "\\" in text
+        else text
+    )
 
 
 def _number(text: str) -> float | None:

@@ -44,7 +44,9 @@ def checked_url(text: str) -> str:
         parts = urlsplit(full)
         port = parts.port
     except ValueError as problem:
-        raise FlagError(f"{quote(text)} is not an address: {problem}", flag="url", value=shown(text)) from None
+        raise FlagError(
+            f"{quote(text)} is not an address: {problem}", flag="url", value=shown(text)
+        ) from None
     if parts.scheme not in _PORTS or not parts.hostname or not full.isprintable() or " " in full:
         raise FlagError(
             f"{quote(text)} is not an address such as http://127.0.0.1:8000", flag="url", value=shown(text)
@@ -136,7 +138,9 @@ def _get(
         connection.connect()
         if connection.sock is not None:
             opened.append(connection.sock)
-        connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), headers=headers)
+        connection.request(
+            "GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), headers=headers
+        )
         response = connection.getresponse()
         body = _body(response, url, limit_bytes)
     except (OSError, http.client.HTTPException, ValueError) as problem:

@@ -58,7 +58,9 @@ class TorchAllocator(Struct, frozen=True, kw_only=True):
     def source(self) -> str:
         return f"torch:{self.device}"
 
-    def state(self, *, point: str = "", phase: Phase | None = None, at_s: float | None = None) -> AllocatorState:
+    def state(
+        self, *, point: str = "", phase: Phase | None = None, at_s: float | None = None
+    ) -> AllocatorState:
         """The four values in the ledger's words."""
         free = ByteRange.exact(self.reserved_bytes - self.active_bytes)
         return AllocatorState(

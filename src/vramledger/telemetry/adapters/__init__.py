@@ -1,0 +1,1 @@
+"""What people have: output of tools that print what devices hold."""

@@ -1,0 +1,145 @@
+"""A running engine asked over HTTP: its metrics, and the endpoints at which it tells of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+from vramledger.engines import engine_names, find_endpoints
+from vramledger.engines.metrics_table import InfoEndpoint
+from vramledger.errors import InputError, SourceError
+from vramledger.measurement import Measurement
+from vramledger.observation import Sample
+from vramledger.telemetry.exposition import parse_exposition
+from vramledger.telemetry.merging import merged
+from vramledger.telemetry.metrics_reading import engine_of, metrics_measurement, metrics_samples
+from vramledger.telemetry.web import LIMIT_S, checked_url, fetch, fetch_body
+
+METRICS_PATHS = ("/metrics", "/prometheus/metrics")
+
+
+class MetricsProbe:
+    """The metrics of one engine as a source of samples, asked anew at each reading."""
+
+    def __init__(
+        self, url: str, *, engine: str | None = None, token: str | None = None, limit_s: float = LIMIT_S
+    ) -> None:
+        self._url = metrics_url(url)
+        self._engine = engine
+        self._token = token
+        self._limit_s = limit_s
+        self.name = f"metrics:{self._url}"
+
+    def read(self, at_s: float) -> list[Sample]:
+        """Raises SourceError where the server does not answer, or with nothing that an engine known here would."""
+        body = fetch_body(self._url, token=self._token, limit_s=self._limit_s)
+        exposition = parse_exposition(body)
+        engine = self._engine or engine_of(exposition)
+        if engine is None:
+            raise SourceError(f"{self._url} answers with no metric of an engine known here", source=self._url)
+        return list(metrics_samples(exposition, engine, at_s=at_s, source=self.name))
+
+
+def metrics_url(url: str) -> str:
+    """The address of the metrics of a server: `/metrics` where the address has no path."""
+    checked = checked_url(url)
+    return checked if urlsplit(checked).path.strip("/") else f"{checked}/metrics"
+
+
+def engine_measurement(
+    url: str,
+    *,
+    engine: str | None = None,
+    token: str | None = None,
+    limit_s: float = LIMIT_S,
+    clock: Callable[[], float] = time.time,
+) -> Measurement:
+    """All that a running engine tells of itself over HTTP: metrics and information endpoints.
+
+    What it does not offer becomes a note. Raises SourceError where nothing that it offers is known here.
+    """
+    base = checked_url(url)
+    if urlsplit(base).path.strip("/"):
+        return metrics_measurement(
+            fetch_body(base, token=token, limit_s=limit_s), base, engine=engine, at_s=clock()
+        )
+    parts: list[Measurement] = []
+    notes: list[str] = []
+    for path in METRICS_PATHS:
+        try:
+            body = fetch_body(base + path, token=token, limit_s=limit_s)
+            parts.append(metrics_measurement(body, base + path, engine=engine, at_s=clock()))
+            break
+        except (SourceError, InputError) as problem:
+            notes.append(f"no metrics: {problem.message}")
+    if parts:
+        notes.clear()
+    known = engine or (parts[0].engine if parts else None)
+    parts += _endpoints(base, (known,) if known else engine_names(), notes, token=token, limit_s=limit_s)
+    if not parts:
+        raise SourceError(
+            f"{base} is no engine known here: {'; '.join(notes[:3]) or 'it answers nothing'}", source=base
+        )
+    whole = merged(parts)
+    return merged((whole, Measurement(sources=(), notes=tuple(notes))))
+
+
+def _endpoints(
+    base: str, engines: Iterable[str], notes: list[str], *, token: str | None, limit_s: float
+) -> list[Measurement]:
+    """What the information endpoints of the first engine that the server turns out to be tell."""
+    answers: dict[str, bytes | None] = {}
+    for engine in engines:
+        offered = find_endpoints(engine)
+        found = []
+        for endpoint in () if offered is None else offered.ENDPOINTS:
+            if endpoint.path not in answers:
+                answers[endpoint.path] = _answer(base + endpoint.path, token, limit_s, notes)
+            told = _told(endpoint, answers[endpoint.path], base, notes)
+            if told is not None and told.engine in (engine, None):
+                found.append(told)
+        if found:
+            return found
+    return []
+
+
+def _answer(url: str, token: str | None, limit_s: float, notes: list[str]) -> bytes | None:
+    try:
+        answer = fetch(url, token=token, limit_s=limit_s)
+    except SourceError as problem:
+        notes.append(problem.message)
+        return None
+    if answer.status != 200:
+        notes.append(f"{url} answers {answer.status}")
+        return None
+    return answer.body
+
+
+def _told(endpoint: InfoEndpoint, body: bytes | None, base: str, notes: list[str]) -> Measurement | None:
+    if body is None:
+        return None
+    try:
+        return endpoint.read(body, base + endpoint.path)
+    except InputError as problem:
+        notes.append(problem.message)
+        return None
+
+
+def server_info_measurement(body: bytes, source: str, *, engine: str | None = None) -> Measurement:
+    """An answer of an information endpoint that was saved. Raises InputError where no engine known here answers so."""
+    reasons = []
+    for name in (engine,) if engine else engine_names():
+        offered = find_endpoints(name)
+        for endpoint in () if offered is None else offered.ENDPOINTS:
+            try:
+                found = endpoint.read(body, source)
+            except InputError as problem:
+                reasons.append(problem.message)
+                continue
+            return found
+    raise InputError(
+        f"{source} is no answer of an engine's information endpoint: "
+        f"{reasons[0] if reasons else 'none is known of ' + (engine or 'any engine')}",
+        file=source,
+    )
