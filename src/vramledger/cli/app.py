@@ -29,6 +29,8 @@ _COMMANDS = {
     "kv": "What the KV cache takes in each format, by length.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
+    "measure": "One running instance, measured: log, metrics, devices, host, snapshots.",
+    "sample": "A time series of a running instance into a file, its phases marked.",
     "devices": "Devices of the catalogue and their memory.",
     "manifest": "The release artifact: revisions, plan and what was measured, in one file.",
     "diff": "What changed between two releases, with thresholds.",

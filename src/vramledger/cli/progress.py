@@ -7,23 +7,25 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-from vramledger.search.rows import Row
+from vramledger.report.text import safe
+
+if TYPE_CHECKING:
+    from vramledger.search.rows import Row
 
 EVERY_S = 0.2
 
 
-class Progress:
-    """One line on stderr that is written over; nothing where stderr is not a terminal."""
+class Watch:
+    """One line on stderr that is written over, five times a second at most; nothing where stderr is not a terminal."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
+    def __init__(self) -> None:
         self._start = self._last = time.monotonic()
         self._shown = 0
         self._visible = sys.stderr is not None and sys.stderr.isatty()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -31,6 +33,33 @@ class Progress:
     ) -> None:
         if self._shown:
             self._write("")
+
+    def tell(self, text: str) -> None:
+        """Show `text`, if it is time to."""
+        if self._is_time():
+            self._write(safe(text)[:78])
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        if not self._visible or now - self._last < EVERY_S:
+            return False
+        self._last = now
+        return True
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write("\r" + text.ljust(self._shown) + ("" if text else "\r"))
+            sys.stderr.flush()
+        self._shown = len(text)
+
+
+class Progress(Watch):
+    """How many plans of how many are done."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._done = 0
 
     def through(self, parts: Iterable[list[Row]]) -> Iterator[list[Row]]:
         """The same parts, counted as they pass."""
@@ -40,15 +69,5 @@ class Progress:
             self._tell()
 
     def _tell(self) -> None:
-        now = time.monotonic()
-        if not self._visible or now - self._last < EVERY_S:
-            return
-        self._last = now
-        rate = self._done / max(now - self._start, 1e-9)
-        self._write(f"{self._done:,} of {self._total:,} plans, {rate:,.0f} a second")
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write("\r" + text.ljust(self._shown) + ("" if text else "\r"))
-            sys.stderr.flush()
-        self._shown = len(text)
+        rate = self._done / max(time.monotonic() - self._start, 1e-9)
+        self.tell(f"{self._done:,} of {self._total:,} plans, {rate:,.0f} a second")

@@ -45,7 +45,7 @@ def devices_measurement(
         with_them = [
             reading for reading in shown if any(process.pid in wanted for process in reading.processes)
         ]
-        if shown and not with_them:
+        if not with_them and any(reading.processes for reading in shown):
             told.append(
                 f"{source.name}: no device lists one of the processes {_some(wanted)} (in a container the driver "
                 "may number them as the host does); all devices are told"

@@ -95,6 +95,11 @@ class Sampler:
         return Mark(at_s=self._clock(), label=END).sample("series")
 
     @property
+    def answered(self) -> bool:
+        """Whether any source ever did."""
+        return bool(self._answered)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sources that never answered, and those that did and then no more."""
         return tuple(
