@@ -87,8 +87,9 @@ class Sampler:
             yield Tick(at_s=now_s, samples=tuple(samples), label=at.label)
             if not self._goes_on(now_s):
                 return
-            # Behind schedule the next round is at once, later ones in step again.
-            due_s = max(due_s + self._interval_s, now_s)
+            # A round that is late by less than an interval keeps step; after a longer one the count begins anew.
+            late = now_s - due_s > self._interval_s
+            due_s = (now_s if late else due_s) + self._interval_s
 
     def end(self) -> Sample:
         """The row that says that the series was ended and not cut."""
