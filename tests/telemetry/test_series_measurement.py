@@ -98,7 +98,8 @@ def test_free_memory_that_came_back_is_not_forgotten() -> None:
 
 
 def test_sizes_that_no_sample_tells_apart_are_named() -> None:
-    spans = (*START[:4], ("after graph 8", Phase.WARMUP, []), ("after graph 4", Phase.WARMUP, [60_130]))
+    unseen: list[int] = []
+    spans = (*START[:4], ("after graph 8", Phase.WARMUP, unseen), ("after graph 4", Phase.WARMUP, [60_130]))
     found = series_measurement(series(spans), "s")
     assert found.graphs == ()
     assert any("2 captured sizes (8, 4)" in note for note in found.notes)

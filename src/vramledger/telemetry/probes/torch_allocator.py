@@ -176,7 +176,7 @@ def allocator_samples(found: TorchAllocator, at_s: float) -> list[Sample]:
 
 def _torch() -> Any:
     try:
-        import torch
+        import torch  # type: ignore[import-not-found]
     except ImportError:
         raise SourceError("no torch in this process, so no allocator of it", source="torch") from None
     if not torch.cuda.is_available():
