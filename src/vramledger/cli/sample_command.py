@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vramledger.cli.measure_command import token_of, token_option
-from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption
+from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vramledger.ledger import Phase
     from vramledger.telemetry.series import Sampler, Source
     from vramledger.telemetry.series_file import SeriesWriter
+
+Marked = tuple[float, str, "Phase | None"]
 
 _HELP = """A time series of a running instance into FILE (.parquet or .jsonl), with what it was at marked.
 
@@ -48,6 +51,7 @@ def run_sample(
     mark: str | None,
     phase: str | None,
     token_env: str | None,
+    as_json: bool,
 ) -> int:
     """Sample, or leave a mark for who does."""
     from vramledger.ledger import Phase
@@ -60,7 +64,9 @@ def run_sample(
     if mark is not None:
         if not mark.strip():
             raise click.UsageError("--mark needs a name.")
-        write_mark(path, mark.strip(), None if phase is None else Phase(phase))
+        left = write_mark(path, mark.strip(), None if phase is None else Phase(phase))
+        if as_json:
+            _print(path, from_s=left.at_s, until_s=left.at_s, marks=[(left.at_s, left.label, left.phase)])
         return 0
     if phase is not None:
         raise click.UsageError("--phase says something of --mark only; give that too.")
@@ -71,7 +77,7 @@ def run_sample(
         if not sources:
             reason = f" ({'; '.join(notes)})" if notes else ""
             raise click.UsageError(f"Nothing to sample: give --url, --pid, --nvml or --dcgm{reason}.")
-        return _run(path, sources, notes, interval, _end(duration, until_exit))
+        return _run(path, sources, notes, interval, _end(duration, until_exit), as_json=as_json)
 
 
 def _sources(
@@ -127,41 +133,68 @@ def _run(
     notes: list[str],
     interval: float,
     goes_on: Callable[[float, float], bool],
+    *,
+    as_json: bool,
 ) -> int:
     from vramledger.cli.output import write_message
     from vramledger.cli.termination import ends_when_told
-    from vramledger.telemetry.marks import MarksReader, ReadMarks, marks_file
+    from vramledger.models.sources.bounded_file import shown
+    from vramledger.telemetry.marks import MarksReader, marks_file
     from vramledger.telemetry.series import Sampler
     from vramledger.telemetry.series_file import SeriesWriter
 
     started_s = time.time()
-    reads: list[ReadMarks] = [MarksReader(marks_file(path), started_s)]
     sampler = Sampler(
         sources,
         interval_s=interval,
         clock=time.time,
         sleep=time.sleep,
         goes_on=lambda now_s: goes_on(now_s, started_s),
-        marks=reads,
+        marks=[MarksReader(marks_file(path), started_s)],
     )
+    marks: list[Marked] = []
     with ends_when_told(), SeriesWriter(path) as writer:
         with suppress(KeyboardInterrupt, SystemExit):
-            _fill(writer, sampler)
-        writer.write([sampler.end()])
+            _fill(writer, sampler, marks)
+        ended = sampler.end()
+        writer.write([ended])
     marks_file(path).unlink(missing_ok=True)
-    for note in (*notes, *sampler.notes):
+    told = (*notes, *sampler.notes)
+    for note in told:
         write_message(note)
-    write_message(f"{writer.rows:,} rows in {path}")
+    if as_json:
+        names = tuple(source.name for source in sources)
+        _print(
+            path,
+            rows=writer.rows,
+            from_s=started_s,
+            until_s=ended.at_s,
+            sources=names,
+            marks=marks,
+            notes=told,
+        )
+    else:
+        write_message(f"{writer.rows:,} rows in {shown(path)}")
     return 0 if sampler.answered else 4
 
 
-def _fill(writer: SeriesWriter, sampler: Sampler) -> None:
+def _fill(writer: SeriesWriter, sampler: Sampler, marks: list[Marked]) -> None:
     from vramledger.cli.progress import Watch
+    from vramledger.telemetry.marks import MARK
 
     with Watch() as watch:
         for tick in sampler:
             writer.write(tick.samples)
+            marks += [(row.at_s, row.label, row.phase) for row in tick.samples if row.name == MARK]
             watch.tell(f"{tick.at_s - sampler.started_s:,.0f} s, {writer.rows:,} rows, {tick.label}")
+
+
+def _print(path: Path, *, marks: list[Marked], **facts: Any) -> None:
+    from vramledger.cli.output import write_document
+    from vramledger.models.sources.bounded_file import shown
+    from vramledger.report.series_document import series_document
+
+    write_document(series_document(file=shown(path), marks=tuple(marks), **facts))
 
 
 command = GroupedCommand(
@@ -236,5 +269,6 @@ command = GroupedCommand(
             group=GENERAL,
         ),
         token_option(),
+        json_option(),
     ],
 )

@@ -29,6 +29,7 @@ _DOCUMENTS = {
     "facts": ("vramledger.manifest.declared", "Facts"),
     "diff": ("vramledger.report.diff_document", "DiffDocument"),
     "audit": ("vramledger.report.audit_document", "AuditDocument"),
+    "series": ("vramledger.report.series_document", "SeriesDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
