@@ -38,6 +38,7 @@ KV_DECLARED_SINCE = (5, 4)
 POSITIONS_WITHOUT_LIMIT = 2048
 _COMPUTE = (DType.F16, DType.BF16, DType.F32)
 _PLAIN_A2A = ("none", "deepep", "megamoe", "flashinfer")
+_WITHOUT_GRAPHS = frozenset({"torch_native", "flex_attention"})
 # Multimodal classes whose prefill graphs stay on (configs/model_config.py, 0.5.23) are not told apart here.
 
 
@@ -149,8 +150,10 @@ def resolve(checkpoint: Checkpoint, device: Device, version: SglangVersion, flag
         mem_fraction_static=fraction,
         max_running_requests=running,
         swa_full_tokens_ratio=0.8 if ratio is None else ratio,
-        decode_sizes=_decode_sizes(flags, chunk, version),
-        prefill_sizes=prefill_sizes(prefill_max(memory, chunk)) if graphs else (),
+        decode_sizes=_decode_sizes(flags, chunk, version) if _captures(backend, device) else (),
+        prefill_sizes=prefill_sizes(prefill_max(memory, chunk))
+        if graphs and _captures(backend, device)
+        else (),
         notes=tuple(notes),
     )
 
@@ -160,6 +163,13 @@ def _gpu_mem(device: Device) -> float | None:
     if device.vendor == "cpu":
         return None
     return (device.smi_total_bytes or device.total_bytes) / MIB
+
+
+def _captures(backend: str, device: Device) -> bool:
+    """Whether any graph is captured: not under backends that switch graphs off after the share of memory was set
+    (server_args.py, `_handle_attention_backend_compatibility`), nor on a host (model_executor/model_runner.py, without
+    torch.compile)."""
+    return backend not in _WITHOUT_GRAPHS and device.vendor != "cpu"
 
 
 def _decode_sizes(flags: SglangFlags, chunk: Chunk, version: SglangVersion) -> tuple[int, ...]:
