@@ -18,6 +18,8 @@ from vramledger.reconciliation.result import Interval, Line, Section, Unit, inte
 TENSORS = frozenset({Owner.WEIGHTS, Owner.ADAPTERS, Owner.KV_CACHE, Owner.ACTIVATION, Owner.WORKSPACE})
 RESERVED = TENSORS | {Owner.ALLOCATOR, Owner.GRAPH_POOL}
 OUTSIDE = frozenset({Owner.RUNTIME_CONTEXT, Owner.COLLECTIVES})
+BEFORE_LOAD = ("before the load", "before load")
+"""How readings of logs call the time at which nothing but contexts and communicators is held."""
 _STEPS = frozenset({Phase.PREFILL, Phase.DECODE, Phase.RECOVERY})
 
 
@@ -38,7 +40,7 @@ def _lines(plan: Plan, state: AllocatorState) -> Iterator[Line]:
         ("allocated", state.allocated_bytes, _allocated(rank, state.phase)),
         ("reserved", state.reserved_bytes, _reserved(rank, state.phase)),
         ("free inside the pool", state.pool_free_bytes, _pool_free(rank, state.phase)),
-        ("device free", state.device_free_bytes, _device_free(rank, state.phase)),
+        ("device free", state.device_free_bytes, _device_free(rank, state)),
         ("outside the allocator", state.outside_bytes, _outside(rank, state.phase)),
         ("largest free run", state.largest_free_run_bytes, None),
     ):
@@ -105,23 +107,27 @@ def _outside(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
     return Interval(stays.low, stays.expected, stays.high + steps.high + loaded.high)
 
 
-def _device_free(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
+def _device_free(rank: RankLedger | None, state: AllocatorState) -> Interval | None:
     """The device less all that is held. The charged part is the budget once the pool is made."""
     if rank is None:
         return None
-    size = rank.device_total_bytes
+    size, phase = rank.device_total_bytes, state.phase
+    if is_before_load(state):
+        around = total(entry.bytes for entry in rank.entries if entry.owner in OUTSIDE)
+        return Interval(size - around.high, size - around.expected, size - around.low)
     stays = [
         entry
         for entry in rank.entries
         if entry.lifetime is not Lifetime.ITERATION and entry.owner is not Owner.HEADROOM
     ]
-    steps = [entry for entry in rank.entries if entry.lifetime is Lifetime.ITERATION]
-    held = _held(stays, phase, rank)
-    most = _occupied(rank, phase)
-    least = min(held.low, most.low)
+    held, most = _held(stays, phase, rank), _occupied(rank, phase)
+    least, high = min(held.low, most.low), max(held.high, most.high)
     expected = most.expected if phase in _STEPS else held.expected
-    high = max(held.high, most.high) if steps else held.high
-    return Interval(size - high, min(max(size - expected, size - high), size - least), size - least)
+    return Interval(size - high, size - min(max(expected, least), high), size - least)
+
+
+def is_before_load(state: AllocatorState) -> bool:
+    return state.point.startswith(BEFORE_LOAD)
 
 
 def _occupied(rank: RankLedger, phase: Phase | None) -> ByteRange:

@@ -145,6 +145,14 @@ def parallel_flags(engine: str, sizes: Mapping[str, int | None]) -> dict[str, ob
     return out
 
 
+def without_flags(arguments: PlanArguments, names: Iterable[str]) -> dict[str, object]:
+    """The arguments' flags without those of `names`, however these are spelled."""
+    options = known_names(find_engine(arguments.engine)[0].OPTIONS)
+    found = (options.get(plain_name(name)) for name in names)
+    left = {option.name for option in found if option is not None}
+    return {name: value for name, value in arguments.flags.items() if name not in left}
+
+
 def _version(engine: str, version: str | None) -> tuple[str | None, tuple[str, ...]]:
     if version is None:
         return None, ()

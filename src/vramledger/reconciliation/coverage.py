@@ -62,7 +62,9 @@ def predicted(figure: Figure, ledger: Sequence[Entry]) -> ByteRange | None:
 
 def ledgers_of(plan: Plan, figure: Figure) -> tuple[RankLedger, ...]:
     """The kinds of rank that a figure may speak of: those of its ranks; of several kinds, where the source does not tell, the
-    one that it is nearest to."""
+    one that it is nearest to. None for a figure of host memory."""
+    if figure.on_host:
+        return ()
     if figure.ranks:
         told = tuple(rank for rank in plan.ranks if set(rank.ranks) & set(figure.ranks))
         return told or plan.ranks[:1]

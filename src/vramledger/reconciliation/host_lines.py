@@ -6,16 +6,20 @@ from vramledger.answer import Plan
 from vramledger.ledger import Entry, Owner, Phase
 from vramledger.measurement import HostMemory, Measurement
 from vramledger.reconciliation.coverage import together
+from vramledger.reconciliation.ledger_lines import line_of_figure
 from vramledger.reconciliation.result import Interval, Line, Section, Standing, Unit, interval, standing_of
 
 
 def host_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
-    """The processes' sum, proportional shares where all tell them, and each process."""
+    """What the engine states of its host memory, the processes' sum (proportional shares where all tell them), and each
+    process."""
+    told = [figure for figure in measurement.figures if figure.on_host]
+    lines = [line_of_figure(figure, plan.host, Section.HOST) for figure in told]
     last = {(item.process, item.pid): item for item in measurement.host}
-    if not last:
-        return ()
     found = tuple(last.values())
-    lines = [_sum(plan, found)] if len(found) > 1 or _resident(found[0]) is not None else []
+    if not found:
+        return tuple(lines)
+    lines += [_sum(plan, found)] if len(found) > 1 or _resident(found[0]) is not None else []
     lines += [_process(item) for item in found] if len(found) > 1 else []
     return tuple(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -37,19 +37,26 @@ def _place(figure: Figure) -> tuple[int, str]:
 
 def figure_line(figure: Figure, rank: RankLedger) -> Line:
     """One figure beside what the ledger of a kind of rank has for it."""
-    size = predicted(figure, rank.entries)
+    return line_of_figure(figure, rank.entries, Section.LEDGER, rank.ranks)
+
+
+def line_of_figure(
+    figure: Figure, entries: Sequence[Entry], section: Section, ranks: tuple[int, ...] = ()
+) -> Line:
+    """One figure beside what a ledger has for it."""
+    size = predicted(figure, entries)
     ours = None if size is None else interval(size)
     theirs = interval(figure.bytes)
     return Line(
-        section=Section.LEDGER,
+        section=section,
         name=figure.name,
         unit=Unit.BYTES,
         standing=standing_of(ours, theirs),
         predicted=ours,
         measured=theirs,
-        ranks=rank.ranks,
+        ranks=ranks,
         owners=figure.owners,
-        entries=tuple(entry.name for entry in covered(figure, rank.entries)),
+        entries=tuple(entry.name for entry in covered(figure, entries)),
         phase=figure.phase,
         evidence=figure.evidence,
     )

@@ -3,7 +3,8 @@
 A figure over one line replaces its bytes. One over several lines becomes one measured line that stands for them: nothing is scaled
 to fit. Lines that it covers and that live longer than all of them together stay, calculated, in the phases that are left. A wide figure that
 contains narrower ones stands for what they leave of it; one that cuts across another is not used, and said so. Where a figure
-covers charged and uncharged lines, the uncharged ones stay calculated and are taken off.
+covers charged and uncharged lines, the uncharged ones stay calculated and are taken off. Where a print is coarser than what was
+calculated and allows it, the line holds what both allow, and says so.
 """
 
 from __future__ import annotations
@@ -120,12 +121,15 @@ def _entry(claim: _Claim, held: Sequence[Entry], phases: frozenset[Phase]) -> En
         kinds.append(EvidenceKind.CALCULATED)
     names = " + ".join(f"{item.name} {item.bytes.expected} B" for item in held)
     said = f"{figure.name} {figure.bytes.expected} B{claim.parts}"
+    size = narrowed(claim.bytes, total(item.bytes for item in held))
+    if size != claim.bytes:
+        said += f", printed as {claim.bytes.low} to {claim.bytes.high} B, of which the calculated bytes are a part"
     return Entry(
         owner=largest.owner,
         name=first.name if len(held) == 1 else _name(figure, claim),
         lifetime=lifetimes.pop() if len(lifetimes) == 1 else Lifetime.WORKER,
         phases=phases or ALL_PHASES,
-        bytes=claim.bytes,
+        bytes=size,
         evidence=Evidence(
             kind=weakest(kinds),
             source=figure.evidence.source,
@@ -134,6 +138,11 @@ def _entry(claim: _Claim, held: Sequence[Entry], phases: frozenset[Phase]) -> En
         inside_budget=first.inside_budget,
         is_remainder=any(item.is_remainder for item in held),
     )
+
+
+def narrowed(printed: ByteRange, calculated: ByteRange) -> ByteRange:
+    """The calculated range where the print's rounding allows all of it, else the print."""
+    return calculated if printed.low <= calculated.low and calculated.high <= printed.high else printed
 
 
 def _name(figure: Figure, claim: _Claim) -> str:

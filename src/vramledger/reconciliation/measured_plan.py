@@ -18,7 +18,7 @@ from vramledger.ledger import AFTER_LOAD, ZERO, ByteRange, Entry, Owner, RankLed
 from vramledger.measurement import Figure, MeasuredPool, Measurement
 from vramledger.pool import FloatRange, IntRange, KvPool
 from vramledger.reconciliation.coverage import ledgers_of
-from vramledger.reconciliation.measured_ledger import MeasuredLedger, measured_ledger
+from vramledger.reconciliation.measured_ledger import MeasuredLedger, measured_ledger, narrowed
 from vramledger.reconciliation.result import Budget, Interval, interval
 from vramledger.reconciliation.settings import planned_total
 
@@ -167,7 +167,13 @@ def reconciled_plan(plan: Plan, measurement: Measurement) -> Plan:
         found = measured_ledger(rank.entries, _speaking(plan, measurement, rank))
         notes.extend(found.notes)
         ranks.append(_with_entries(plan, rank, found, pool, measurement))
-    names = sum(entry.evidence.kind.value == "measured" for rank in ranks for entry in rank.entries)
+    host = measured_ledger(
+        plan.host, [replace(item, on_host=False) for item in measurement.figures if item.on_host]
+    )
+    notes.extend(host.notes)
+    names = len(host.measured) + sum(
+        entry.evidence.kind.value == "measured" for rank in ranks for entry in rank.entries
+    )
     note = (
         f"{names} line(s) of the ledger are measured; verdict and printed lines are those of the plan before"
     )
@@ -175,6 +181,7 @@ def reconciled_plan(plan: Plan, measurement: Measurement) -> Plan:
         plan,
         ranks=tuple(ranks),
         kv_pool=pool,
+        host=host.entries,
         notes=(*plan.notes, *dict.fromkeys(notes), note),
     )
 
@@ -254,7 +261,7 @@ def _measured_pool(plan: Plan, measurement: Measurement) -> KvPool | None:
     many = _times(blocks, pool.max_concurrency.expected, count)
     return replace(
         pool,
-        bytes=IntRange(told.bytes.low, told.bytes.expected, told.bytes.high) if told and told.bytes else size,
+        bytes=size if told is None or told.bytes is None else _printed(told.bytes, size),
         num_blocks=blocks,
         tokens=told.tokens if told and told.tokens else tokens,
         max_concurrency=told.max_concurrency
@@ -262,6 +269,12 @@ def _measured_pool(plan: Plan, measurement: Measurement) -> KvPool | None:
         else many,
         steady_concurrency=_times(blocks, pool.steady_concurrency.expected, count),
     )
+
+
+def _printed(told: ByteRange, counted: IntRange) -> IntRange:
+    """The printed bytes; where the print is coarser than the blocks and allows them, theirs."""
+    found = narrowed(told, ByteRange(counted.low, counted.expected, counted.high))
+    return IntRange(found.low, found.expected, found.high)
 
 
 def _blocks_of(size: ByteRange, pool: KvPool) -> IntRange:

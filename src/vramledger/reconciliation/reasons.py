@@ -11,6 +11,7 @@ from vramledger.answer import Plan
 from vramledger.evidence import EvidenceKind
 from vramledger.ledger import ByteRange, Entry, Owner, RankLedger
 from vramledger.measurement import Measurement
+from vramledger.reconciliation.allocator_lines import BEFORE_LOAD
 from vramledger.reconciliation.result import (
     Cause,
     Line,
@@ -54,15 +55,17 @@ Rule = Callable[[Line, Facts], Iterator[Reason]]
 
 
 def with_reasons(line: Line, facts: Facts, rules: Sequence[Rule]) -> Line:
-    """The line with its reasons: what was computed first, the largest share first, then what is only likely."""
+    """The line with its reasons: what was computed first, what explains most nearly all of it before the rest, then what is
+    only likely. Nothing that is only likely is told where a computed reason leaves nothing to explain."""
     if line.standing is not Standing.OUTSIDE:
         return line
     found = [reason for rule in rules for reason in rule(line, facts)]
     computed = sorted(
         (reason for reason in found if reason.explains is not None),
-        key=lambda reason: -abs(reason.share or 0),
+        key=lambda reason: (abs(1 - (reason.share or 0)), len(reason.evidence)),
     )
-    likely = [reason for reason in found if reason.explains is None]
+    is_explained = bool(computed) and abs(1 - (computed[0].share or 0)) <= _LEAST_SHARE
+    likely = [] if is_explained else [reason for reason in found if reason.explains is None]
     rest = _unaccounted(line, computed, is_alone=not found)
     return replace(line, reasons=(*computed, *likely, *rest))
 
@@ -297,9 +300,41 @@ def observed_ranges(line: Line, facts: Facts) -> Iterator[Reason]:
 
 
 def other_processes(line: Line, facts: Facts) -> Iterator[Reason]:
-    """Memory of the device that neither is free nor belongs to the instance."""
-    if line.section not in (Section.ALLOCATOR, Section.POOL) and Owner.KV_CACHE not in line.owners:
+    """Memory of the device that neither is free nor belongs to the instance: what was missing before anything was loaded, or
+    what the instance's own figures leave of what is taken."""
+    of_device = line.section is Section.ALLOCATOR and line.name.startswith("device free")
+    if not of_device and line.section is not Section.POOL and Owner.KV_CACHE not in line.owners:
         return
+    found = _taken_before(line, facts) or _taken_beside(facts)
+    if found is None:
+        return
+    others, evidence = found
+    explains = -others if of_device else None
+    yield Reason(
+        cause=Cause.OTHER_PROCESSES,
+        text=f"others hold {format_bytes(others)} of the device",
+        evidence=(evidence,),
+        explains=explains,
+        share=None if explains is None else shared(line, explains),
+    )
+
+
+def _taken_before(line: Line, facts: Facts) -> tuple[int, str] | None:
+    """What was missing of the device before the load, beyond what contexts and communicators may take."""
+    for before in facts.lines:
+        same = before.ranks == line.ranks or line.section is not Section.ALLOCATOR
+        ours, theirs = before.predicted, before.measured
+        if not before.name.startswith(tuple(f"device free at {point}" for point in BEFORE_LOAD)) or not same:
+            continue
+        if ours is not None and theirs is not None and theirs.high < ours.low:
+            source = "" if before.evidence is None else f"{before.evidence.source}: "
+            told = f"{format_bytes(int(theirs.expected))} free before the load, {format_bytes(int(ours.expected))} expected"
+            return int(ours.expected - theirs.expected), f"{source}{told}"
+    return None
+
+
+def _taken_beside(facts: Facts) -> tuple[int, str] | None:
+    """What is taken of the device less what the instance holds by its own figures."""
     for state in facts.measurement.allocator:
         total, free, held, outside = (
             state.device_total_bytes or facts.measurement.device_total_bytes,
@@ -311,18 +346,8 @@ def other_processes(line: Line, facts: Facts) -> Iterator[Reason]:
             continue
         others = total - free - held - outside
         if others.low > 0:
-            yield Reason(
-                cause=Cause.OTHER_PROCESSES,
-                text=f"others hold {format_bytes(others.expected)} of the device",
-                evidence=(_shares_of_device(state.evidence.source, total, free, held, outside),),
-                explains=-others.expected
-                if line.unit is Unit.BYTES and line.name.startswith("device free")
-                else None,
-                share=shared(line, -others.expected)
-                if line.unit is Unit.BYTES and line.name.startswith("device free")
-                else None,
-            )
-            return
+            return others.expected, _shares_of_device(state.evidence.source, total, free, held, outside)
+    return None
 
 
 def _shares_of_device(

@@ -20,6 +20,7 @@ NOT_SET = "not set"
 DEVICE_TOTAL = "device_total_bytes"
 VERSION = "engine_version"
 _OPEN = "auto"
+_EMPTY = ("", "()", "{}", "[]")
 _GROUPS = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -62,7 +63,7 @@ def compare_settings(plan: Plan, measurement: Measurement) -> Compared:
             if not pair.is_same
         ),
         agreeing=tuple(pair.name for pair in pairs.values() if pair.is_same),
-        unknown=unknown,
+        unknown=tuple(name for name in unknown if name not in pairs),
     )
 
 
@@ -78,7 +79,7 @@ def _identity(plan: Plan, measurement: Measurement) -> Iterator[_Pair]:
     if measurement.model is not None:
         same = _last(inputs.model) == _last(measurement.model)
         yield _Pair("model", inputs.model, measurement.model, None, same)
-    if measurement.architecture is not None:
+    if measurement.architecture is not None and _is_class(measurement.architecture):
         same = inputs.architecture == measurement.architecture
         yield _Pair("architecture", inputs.architecture, measurement.architecture, None, same)
     total = measurement.device_total_bytes
@@ -99,8 +100,13 @@ def planned_total(plan: Plan) -> ByteRange:
 
 
 def _last(model: str) -> str:
-    """A model's name without its folder, organisation and revision."""
-    return PurePosixPath(model.partition("@")[0].rstrip("/").replace("\\", "/")).name
+    """A model's name without its folder, organisation, revision and the suffix of a file."""
+    return PurePosixPath(model.partition("@")[0].rstrip("/").replace("\\", "/")).name.removesuffix(".gguf")
+
+
+def _is_class(architecture: str) -> bool:
+    """Whether an architecture is named as in a config ("LlamaForCausalLM") and not as in a GGUF file ("llama")."""
+    return architecture.lower() != architecture
 
 
 def _is_same_version(engine: str, one: str, other: str) -> bool:
@@ -174,6 +180,8 @@ def _plain(value: object) -> Setting:
 
 
 def _is_same(one: Setting, other: Setting) -> bool:
+    if one in _EMPTY and other in _EMPTY:
+        return True
     if isinstance(one, float) or isinstance(other, float):
         try:
             return abs(float(one) - float(other)) <= 1e-6

@@ -1,0 +1,290 @@
+"""`vramledger reconcile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vramledger.cli.options import (
+    GENERAL,
+    OUTPUT,
+    EngineCommand,
+    GroupedOption,
+    device_option,
+    exit_zero_option,
+    headers_option,
+    json_option,
+)
+from vramledger.engines import engine_names
+
+if TYPE_CHECKING:
+    from vramledger.answer import Plan
+    from vramledger.measurement import Measurement
+    from vramledger.models.checkpoint import Checkpoint
+    from vramledger.reconciliation.arguments import PlanArguments
+    from vramledger.reconciliation.trials import Replan
+
+LARGEST_DOCUMENT_BYTES = 2**26
+
+_HELP = """A plan confronted with what was measured: owner by owner, inside or outside, and why.
+
+PLAN is what vramledger plan --json wrote, MEASUREMENT what vramledger measure --json or vramledger log --json wrote.
+Either side may be made on the spot: --log FILE in the place of MEASUREMENT, --model MODEL in the place of PLAN, planned
+with the version, the device and the settings that the measurement tells, except for those given here.
+
+With --model beside PLAN, or with a plan made on the spot, settings that differ are tried: the plan is made again under each
+measured one, and the page says how much of a difference goes away."""
+
+_EPILOG = """\b
+Examples:
+  vramledger reconcile plan.json measurement.json
+  vramledger reconcile plan.json --log vllm.log --model ./Llama-3.1-8B-Instruct
+  vramledger reconcile --log vllm.log --model ./Llama-3.1-8B-Instruct
+  vramledger reconcile measurement.json --model ./model --device H100 --gpu-memory-utilization 0.9
+  vramledger reconcile --log server.log --model model.gguf --engine llamacpp -c 8192 --json
+  vramledger reconcile plan.json measurement.json --write-plan measured.json
+
+\b
+Exit codes: 0 inside what was predicted, 10 outside, 11 cannot be told (0 for all three with --exit-zero);
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
+"""
+
+
+def run_reconcile(
+    files: tuple[str, ...],
+    *,
+    logs: tuple[str, ...],
+    model: str | None,
+    device: str | None,
+    engine: str | None,
+    headers: bool,
+    as_json: bool,
+    explain: bool,
+    exit_zero: bool,
+    write_plan: Path | None,
+    **flags: object,
+) -> int:
+    """Read or make both sides, compare, print, and turn where it stands into an exit code."""
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.reconciliation.reconcile import reconcile
+
+    plan_file, measurement_file = _sides(files, with_log=bool(logs), with_model=model is not None)
+    stored = None if plan_file is None else _read_plan(plan_file)
+    measurement = _measurement(measurement_file, logs)
+    given = {name: value for name, value in flags.items() if value is not None}
+    checkpoint = None if model is None else _load(model, headers=headers)
+    replan = None if checkpoint is None else _replan(checkpoint)
+    asked = None
+    if stored is not None:
+        _refuse_flags(device, engine, given)
+        plan = stored
+    else:
+        assert replan is not None
+        asked = _asked(measurement, device, engine, given)
+        plan = replan(asked)
+    found = reconcile(plan, measurement, replan=replan, arguments=asked)
+    if write_plan is not None:
+        _write_plan(plan, measurement, write_plan)
+    if as_json:
+        from vramledger.reconciliation.document import reconciliation_document
+
+        write_document(reconciliation_document(found))
+    else:
+        from vramledger.report.reconciliation_text import reconciliation_lines
+
+        write_page(reconciliation_lines(found, width=page_width(), explain=explain))
+    return _exit_code(found.standing, exit_zero=exit_zero)
+
+
+def _exit_code(standing: str, *, exit_zero: bool) -> int:
+    from vramledger.cli.exit_codes import FAILS, HOLDS, UNTOLD
+
+    return HOLDS if exit_zero else {"inside": HOLDS, "outside": FAILS, "untold": UNTOLD}[standing]
+
+
+def _sides(files: tuple[str, ...], *, with_log: bool, with_model: bool) -> tuple[str | None, str | None]:
+    """Which file is the plan and which the measurement."""
+    if len(files) > 2 or (with_log and len(files) == 2):
+        raise click.UsageError(
+            "One PLAN and one MEASUREMENT are compared; --log takes the place of MEASUREMENT."
+        )
+    if len(files) == 2:
+        return files[0], files[1]
+    if with_log:
+        if not files and not with_model:
+            raise click.UsageError("Name a PLAN, or with --model what is to be planned.")
+        return (files[0] if files else None), None
+    if not files:
+        raise click.UsageError("Name a MEASUREMENT, or with --log what is to be read.")
+    if not with_model:
+        raise click.UsageError("Name a PLAN and a MEASUREMENT, or one of them with --log or --model.")
+    return None, files[0]
+
+
+def _measurement(file: str | None, logs: tuple[str, ...]) -> Measurement:
+    if file is None:
+        return _logged(logs)
+    from vramledger.documents.measurement_reader import read_measurement
+
+    return read_measurement(_bytes(file), where=_shown(file))
+
+
+def _logged(logs: tuple[str, ...]) -> Measurement:
+    """What the start-up that these logs tell of states."""
+    from vramledger.engines import find_log, log_engines
+    from vramledger.errors import InputError
+    from vramledger.telemetry.log_reading import read_log
+
+    found = list(read_log(logs))
+    engine = next((item.engine for item in found if item.engine is not None), None)
+    rules = None if engine is None else find_log(engine)
+    if rules is None:
+        raise InputError(
+            f"{', '.join(_shown(file) for file in logs)}: no line of an engine's log; known are those of "
+            f"{', '.join(log_engines())}",
+            file=_shown(logs[0]),
+        )
+    return rules.measured(item for item in found if item.engine == engine)
+
+
+def _read_plan(file: str) -> Plan:
+    from vramledger.documents.plan_reader import read_plan
+
+    return read_plan(_bytes(file), where=_shown(file))
+
+
+def _bytes(file: str) -> bytes:
+    from vramledger.errors import InputError
+    from vramledger.models.sources.bounded_file import path_of, read_whole
+
+    return read_whole(path_of(file), LARGEST_DOCUMENT_BYTES, InputError)
+
+
+def _shown(file: str) -> str:
+    from vramledger.models.sources.bounded_file import path_of, shown
+
+    return shown(path_of(file))
+
+
+def _load(model: str, *, headers: bool) -> Checkpoint:
+    from vramledger.cli.loading import load
+
+    return load(model, headers=headers)
+
+
+def _refuse_flags(device: str | None, engine: str | None, given: dict[str, object]) -> None:
+    names = [name for name, value in (("device", device), ("engine", engine)) if value is not None] + list(
+        given
+    )
+    if names:
+        raise click.UsageError(
+            f"A PLAN has its own {', '.join(names)}; leave it out to plan on the spot with --model."
+        )
+
+
+def _asked(
+    measurement: Measurement, device: str | None, engine: str | None, given: dict[str, object]
+) -> PlanArguments:
+    """The measurement's own settings, and those given here in their place."""
+    from msgspec.structs import replace
+
+    from vramledger.engines import engine_name, find_engine
+    from vramledger.errors import DeviceError
+    from vramledger.hardware.catalogue import find_device
+    from vramledger.reconciliation.arguments import PlanArguments, device_of, plan_arguments, without_flags
+
+    if engine is not None:
+        _, version = find_engine(engine)
+        name = engine_name(engine)
+        if engine_name(measurement.engine or "") == name:
+            asked = plan_arguments(measurement)
+            asked = asked if version is None else replace(asked, version=version)
+        else:
+            asked = PlanArguments(engine=name, version=version, device=device_of(measurement)[0])
+    else:
+        asked = plan_arguments(measurement)
+    if device is not None:
+        asked = replace(asked, device=find_device(device))
+    if asked.device is None:
+        raise DeviceError(
+            "the measurement does not tell the device's memory; name it with --device",
+            device=measurement.device,
+        )
+    return replace(asked, flags={**without_flags(asked, given), **given})
+
+
+def _replan(checkpoint: Checkpoint) -> Replan:
+    from vramledger.planning import plan
+
+    def made(asked: PlanArguments) -> Plan:
+        assert asked.device is not None
+        return plan(checkpoint, asked.device, engine=asked.engine_text, **asked.flags)  # type: ignore[arg-type]
+
+    return made
+
+
+def _write_plan(plan: Plan, measurement: Measurement, path: Path) -> None:
+    """The measured plan as a published plan."""
+    import msgspec
+
+    from vramledger.cli.output import OutputError
+    from vramledger.documents.plan import plan_document
+    from vramledger.reconciliation.measured_plan import reconciled_plan
+    from vramledger.whole_file import whole_file
+
+    document = plan_document(reconciled_plan(plan, measurement))
+    try:
+        with whole_file(path) as out:
+            out.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    except OSError as problem:
+        raise OutputError(f"{path}: {problem.strerror or problem}") from None
+
+
+command = EngineCommand(
+    "reconcile",
+    callback=run_reconcile,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["files"], nargs=-1, metavar="[PLAN] [MEASUREMENT]"),
+        GroupedOption(
+            ["logs", "--log", "-l"],
+            multiple=True,
+            metavar="FILE",
+            help="Start-up log to measure with, - for standard input; may be given more than once.",
+            group=GENERAL,
+        ),
+        GroupedOption(
+            ["model", "--model", "-m"],
+            metavar="MODEL",
+            help="Model to plan on the spot, or to try settings with beside PLAN.",
+            group=GENERAL,
+        ),
+        device_option(required=False),
+        GroupedOption(
+            ["engine", "--engine"],
+            metavar="NAME[==VERSION]",
+            help="Engine of the plan; the measurement's where not given. Known: "
+            f"{', '.join(engine_names())}. Its flags are those below.",
+            group=GENERAL,
+        ),
+        headers_option(),
+        GroupedOption(
+            ["write_plan", "--write-plan"],
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write the plan with measured entries in the place of calculated ones.",
+            group=OUTPUT,
+        ),
+        GroupedOption(
+            ["explain", "--explain"],
+            is_flag=True,
+            help="All reasons, and what each figure was read from.",
+            group=OUTPUT,
+        ),
+        json_option(),
+        exit_zero_option("Exit with 0 wherever it stands."),
+    ],
+)

@@ -1,0 +1,65 @@
+"""Plans of the models that real engines ran, beside what these printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from five_kinds import write_config
+from vramledger.cli.app import run
+
+RECORDED = Path(__file__).with_name("recorded")
+TINY: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 4096,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(write_config(tmp_path / "tiny-llama", TINY).parent)
+
+
+def test_llamacpp(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights, cache and compute buffer of a start-up, all within the prints' rounding."""
+    log = str(RECORDED / "llamacpp-tiny.log")
+    code = run(["reconcile", "--log", log, "--model", model, "--device", "cpu:24105MiB", "--engine", "llamacpp", "--ftype", "F16"])  # fmt: skip
+    page = capsys.readouterr().out
+    assert code == 0, page
+    for name in (
+        "CPU_Mapped model buffer",
+        "CPU KV buffer",
+        "CPU compute buffer",
+        "CPU output buffer",
+        "tokens",
+    ):
+        (line,) = (line for line in page.splitlines() if line.startswith(f"  {name} "))
+        assert line.endswith("inside")
+    assert "settings that differ" not in page
+
+
+def test_sglang(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pool is the planned one; what the device lacks was taken before anything was loaded, by others."""
+    log = str(RECORDED / "sglang-cpu.log")
+    assert run(["reconcile", "--log", log, "--model", model, "--device", "cpu:24105MiB"]) == 10
+    page = capsys.readouterr().out
+    inside = [line for line in page.splitlines() if line.endswith("inside")]
+    assert {line.split()[0] for line in inside} >= {"weights", "KV", "pool", "blocks", "tokens"}
+    assert "settings that differ" not in page
+    outside = [line for line in page.splitlines() if line.endswith("OUTSIDE")]
+    assert outside
+    assert all(line.startswith("  device free") for line in outside)
+    assert "100 % other processes on the device: others hold 1.37 GiB of the device" in page
+    assert "graph_pool" not in page
