@@ -23,6 +23,7 @@ class Event(StrEnum):
     SETTINGS = "settings"  # the engine's own names and values, as many as were printed
     MODEL = "model"  # model, architecture, quantization, dtype, context_len
     DEVICE = "device"  # device, total_bytes, free_bytes
+    RANK = "rank"  # a process's place: rank_id, world_size, dp_rank_id, pp_rank_id, tp_rank_id, ep_rank_id, ep_size
     LOAD_BEGIN = "load_begin"  # free_bytes where printed
     WEIGHTS = "weights"  # weights_bytes and what else the line counts
     PROFILE = "profile"  # activation_peak_bytes, non_torch_bytes, ... as an engine prints them
@@ -40,6 +41,7 @@ class Event(StrEnum):
     READY = "ready"
     ADMITTED = "admitted"  # a request came in: request, prompt_tokens where printed
     STEP = "step"  # running_requests, waiting_requests, kv_usage_ratio, scheduled_tokens, kv_free_blocks ...
+    FINISHED = "finished"  # a request ended: request, reason where printed
     PREEMPTION = "preemption"  # preempted or retracted requests
     SLEEP = "sleep"
     WAKE = "wake"

@@ -39,6 +39,7 @@ _ADAPTER_RULES = {
     "tensorrt-llm": "vramledger.engines.tensorrtllm.adapter_rules",
 }
 _LOGS = {
+    "vllm": "vramledger.engines.vllm.log",
     "sglang": "vramledger.engines.sglang.log",
     "llamacpp": "vramledger.engines.llamacpp.log",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.log",

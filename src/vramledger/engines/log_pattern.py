@@ -6,7 +6,7 @@ A pattern's named groups carry their unit, and the unit says how the text is rea
     NAME_gb, NAME_mb                the same of decimal units (10^9, 10^6)
     NAME_sized                      the same where the unit is printed beside it ("448.00 KiB", "0 bytes"): NAME_bytes
     NAME_bytes, NAME_tokens, NAME_blocks, NAME_requests, NAME_count, NAME_len, NAME_size, NAME_id    a whole number
-    NAME_ratio, NAME_s              a number
+    NAME_ratio, NAME_s, max_concurrency    a number
     NAME_percent                    NAME_ratio, divided by 100
     any other                       the text itself
 
@@ -30,7 +30,7 @@ _SIZED = re.compile(r"([0-9][0-9.,]{0,60}) ?(?:([KMGTkmgt])(?:i?B)?|[Bb]ytes|B)"
 _UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": TIB}
 _SIZES = {"gib": GIB, "mib": MIB, "kib": KIB, "gb": 10**9, "mb": 10**6}
 _WHOLE = frozenset({"bytes", "tokens", "blocks", "requests", "count", "len", "size", "id"})
-_NUMBERS = frozenset({"ratio", "s"})
+_NUMBERS = frozenset({"ratio", "s", "concurrency"})
 
 
 class LinePattern(Struct, frozen=True, kw_only=True):

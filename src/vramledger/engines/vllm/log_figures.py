@@ -1,0 +1,422 @@
+"""What vLLM's memory lines say, as figures of the ledger: which entries each covers, on which rank.
+
+Source of what a line covers: v1/worker/gpu_worker.py (`determine_available_memory`, `compile_or_warm_up_model`),
+utils/mem_utils.py, worker/worker.py for V0. Terms are named after vramledger.engines.vllm.entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec import Struct
+
+from vramledger.engines.vllm.log_instance import Instance
+from vramledger.evidence import Evidence, measured
+from vramledger.ledger import ByteRange, Owner, Phase
+from vramledger.measurement import AllocatorState, Figure, GraphCapture
+from vramledger.observation import Event, Observation, Value
+from vramledger.units import GIB, MIB
+
+# Worker-long terms of the workspace and the allocator that are not what a line about weights or peaks counts.
+_ITERATION_WORKSPACE = ("top-k and top-p scratch", "partial outputs of paged attention", "experts in transit")
+_ALLOCATOR_REST = ("idle between weights", "loaded kernels", "blocks cached by the profile run")
+_MADE_BEFORE_PROFILE = (
+    "runner buffers", "penalty counts", "grammar bitmask", "sampling tables", "expert maps", "expert load window",
+    "expert rearrangement buffer", "received from the stage before",
+)  # fmt: skip
+# Made after the pool is sized: no term of the budget.
+_AFTER_POOL = (
+    "block tables", "page indices of attention", "block maps of attention", "gathered latents", "files on the device",
+)  # fmt: skip
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """One printed size on one rank (None where the log does not tell), the last that the rank printed."""
+
+    bytes: ByteRange
+    rank: int | None
+    process: str
+    evidence: Evidence
+
+
+class Covered(Struct, frozen=True, kw_only=True):
+    """What a printed value covers."""
+
+    event: Event
+    value: str
+    name: str
+    owners: tuple[Owner, ...]
+    entries: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    phase: Phase | None = None
+    inside_budget_only: bool = False
+
+
+_WEIGHTS = (Owner.WEIGHTS, Owner.ADAPTERS, Owner.ALLOCATOR)
+_COVERED = (
+    Covered(
+        event=Event.WEIGHTS,
+        value="weights_bytes",
+        name="weights after load",
+        owners=_WEIGHTS,
+        without=(*_ALLOCATOR_REST, "layers fetched ahead"),
+    ),
+    Covered(
+        event=Event.PROFILE,
+        value="non_torch_bytes",
+        name="growth outside torch",
+        owners=(Owner.ALLOCATOR, Owner.COLLECTIVES, Owner.RUNTIME_CONTEXT),
+        without=("idle between weights", "stranded beside weights", "blocks cached by the profile run"),
+        phase=Phase.WARMUP,
+        inside_budget_only=True,
+    ),
+    Covered(
+        event=Event.PROFILE,
+        value="consumed_bytes",
+        name="consumed for good: weights, buffers, kernels",
+        owners=(*_WEIGHTS, Owner.WORKSPACE, Owner.COLLECTIVES, Owner.RUNTIME_CONTEXT),
+        without=(*_ITERATION_WORKSPACE, *_AFTER_POOL),
+        phase=Phase.WARMUP,
+        inside_budget_only=True,
+    ),
+    Covered(
+        event=Event.KV_BUDGET,
+        value="resident_bytes",
+        name="resident before the pool",
+        owners=(*_WEIGHTS, Owner.WORKSPACE, Owner.ACTIVATION, Owner.COLLECTIVES, Owner.RUNTIME_CONTEXT),
+        without=_AFTER_POOL,
+        phase=Phase.WARMUP,
+        inside_budget_only=True,
+    ),
+    Covered(
+        event=Event.GRAPHS,
+        value="graph_bytes",
+        name="CUDA graphs as captured",
+        owners=(Owner.GRAPH_POOL,),
+        phase=Phase.WARMUP,
+    ),
+    Covered(
+        event=Event.GRAPH_ESTIMATE,
+        value="graph_bytes",
+        name="CUDA graphs as estimated before capture",
+        owners=(Owner.GRAPH_POOL,),
+        phase=Phase.WARMUP,
+        inside_budget_only=True,
+    ),
+    Covered(
+        event=Event.BUFFER,
+        value="size_bytes",
+        name="",
+        owners=(Owner.WORKSPACE,),
+    ),
+)
+_ACTIVATION = Covered(
+    event=Event.PROFILE,
+    value="activation_peak_bytes",
+    name="peak of the profile run",
+    owners=(Owner.ACTIVATION, Owner.WORKSPACE),
+    without=(*_MADE_BEFORE_PROFILE, *_AFTER_POOL),
+    phase=Phase.PREFILL,
+    inside_budget_only=True,
+)
+_BUFFER_ENTRIES = {"workspace": "experts' kernels", "layers fetched ahead": "layers fetched ahead"}
+
+
+def as_range(value: Value | None) -> ByteRange | None:
+    """A printed size; one that is whole bytes is exact. A GiB with one decimal was rounded to two and lost a zero."""
+    if isinstance(value, ByteRange):
+        if value.high - value.low == 2 * (GIB // 20):
+            return ByteRange(value.expected - GIB // 200, value.expected, value.expected + GIB // 200)
+        return value
+    return ByteRange.exact(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def evidence_of(said: Observation, instance: Instance) -> Evidence:
+    return measured(f"{said.place}, vllm {instance.version or 'of unknown version'}")
+
+
+def said_by_rank(
+    instance: Instance, event: Event, name: str, accept: Callable[[Observation], bool] = lambda said: True
+) -> list[Said]:
+    """The last value of `name` that each rank, or each process of unknown rank, printed."""
+    out: dict[object, Said] = {}
+    for said in instance.observations:
+        size = as_range(said.values.get(name)) if said.event is event and accept(said) else None
+        if size is None:
+            continue
+        rank = instance.rank(said)
+        process = said.process or ""
+        out[rank if rank is not None else process] = Said(
+            bytes=size, rank=rank, process=process, evidence=evidence_of(said, instance)
+        )
+    return list(out.values())
+
+
+def figures(instance: Instance) -> tuple[Figure, ...]:
+    """Everything printed of memory that the ledger has entries for."""
+    out: list[Figure] = []
+    for covered in _COVERED:
+        if covered.event is Event.BUFFER:
+            out += _buffers(instance, covered)
+            continue
+        accept = _not_encoder if covered.event is Event.GRAPHS else lambda said: True
+        out += _figures(covered, said_by_rank(instance, covered.event, covered.value, accept))
+    named = {figure.name for figure in out}
+    if "weights after load" not in named:
+        out += _figures(_COVERED[0], said_by_rank(instance, Event.PROFILE, "weights_bytes"))
+    if "CUDA graphs as captured" not in named:
+        captured = next(item for item in _COVERED if item.event is Event.GRAPHS)
+        out += _figures(captured, said_by_rank(instance, Event.PROFILE, "graph_bytes"))
+    out += _activation(instance)
+    return tuple(out)
+
+
+def _not_encoder(said: Observation) -> bool:
+    return not str(said.values.get("graph_kind", "")).startswith("Encoder")
+
+
+def _figures(covered: Covered, said: Iterable[Said]) -> Iterator[Figure]:
+    """One figure a rank; of processes whose ranks are not told one that spans them."""
+    unranked: list[Said] = []
+    for item in said:
+        if item.rank is None:
+            unranked.append(item)
+        else:
+            yield _figure(covered, _not_negative(item.bytes), item.evidence, (item.rank,))
+    if unranked:
+        widest = max(unranked, key=lambda item: item.bytes.expected)
+        size = ByteRange(
+            min(item.bytes.low for item in unranked),
+            widest.bytes.expected,
+            max(item.bytes.high for item in unranked),
+        )
+        evidence = widest.evidence
+        if len(unranked) > 1:
+            evidence = measured(evidence.source, f"of {len(unranked)} processes whose ranks are not told")
+        yield _figure(covered, _not_negative(size), evidence, ())
+
+
+def _figure(covered: Covered, size: ByteRange, evidence: Evidence, ranks: tuple[int, ...]) -> Figure:
+    return Figure(
+        owners=covered.owners,
+        name=covered.name,
+        bytes=size,
+        evidence=evidence,
+        entries=covered.entries,
+        without=covered.without,
+        phase=covered.phase,
+        ranks=ranks,
+        inside_budget_only=covered.inside_budget_only,
+    )
+
+
+def _not_negative(size: ByteRange) -> ByteRange:
+    """A difference of free memory may be printed below 0 where something was freed meanwhile."""
+    return ByteRange(max(size.low, 0), max(size.expected, 0), max(size.high, 0))
+
+
+def _activation(instance: Instance) -> Iterator[Figure]:
+    """The profile's peak. Since 0.27 it is what is beyond the consumed memory, and the summary line adds the graph
+    estimate to it, which is taken off again here: printed by the same rank it is known, else the sum is stated as such."""
+    consumed = any("consumed_bytes" in said.values for said in instance.observations)
+    if not consumed:
+        yield from _figures(_ACTIVATION, said_by_rank(instance, Event.PROFILE, "activation_peak_bytes"))
+        return
+    estimates = {
+        (item.rank, item.process): item
+        for item in said_by_rank(instance, Event.GRAPH_ESTIMATE, "graph_bytes")
+    }
+    estimated = _estimate_is_counted(instance)
+    transient: list[Said] = []
+    summed: list[Said] = []
+    for item in said_by_rank(instance, Event.PROFILE, "activation_peak_bytes", _is_summary):
+        estimate = estimates.get((item.rank, item.process))
+        if not estimated:
+            transient.append(item)
+        elif estimate is None:
+            summed.append(item)
+        else:
+            evidence = measured(
+                item.evidence.source,
+                f"{item.bytes.expected} B printed - {estimate.bytes.expected} B of graph estimate, {estimate.evidence.source}",
+            )
+            transient.append(
+                Said(
+                    bytes=item.bytes - estimate.bytes, rank=item.rank, process=item.process, evidence=evidence
+                )
+            )
+    beyond = _without(
+        _ACTIVATION, ("experts' kernels", "attention backend", "matrix library", "runner buffers")
+    )
+    yield from _figures(beyond, transient)
+    yield from _figures(
+        Covered(
+            event=beyond.event,
+            value=beyond.value,
+            name="peak of the profile run and graph estimate",
+            owners=(*beyond.owners, Owner.GRAPH_POOL),
+            without=beyond.without,
+            phase=beyond.phase,
+            inside_budget_only=True,
+        ),
+        summed,
+    )
+
+
+def _is_summary(said: Observation) -> bool:
+    return "fits_budget_bytes" in said.values
+
+
+def _without(covered: Covered, more: tuple[str, ...]) -> Covered:
+    return Covered(
+        event=covered.event,
+        value=covered.value,
+        name=covered.name,
+        owners=covered.owners,
+        without=(*covered.without, *more),
+        phase=covered.phase,
+        inside_budget_only=covered.inside_budget_only,
+    )
+
+
+def _estimate_is_counted(instance: Instance) -> bool:
+    """Whether the engine took its graph estimate from the budget; where it says nothing, whether it made one."""
+    told = [
+        said.values["subtracted"]
+        for said in instance.observations
+        if said.event is Event.GRAPH_ESTIMATE and "subtracted" in said.values
+    ]
+    if told:
+        return bool(told[-1])
+    return instance.settings.get("enforce_eager") is not True
+
+
+def _buffers(instance: Instance, covered: Covered) -> Iterator[Figure]:
+    """Named buffers on the device; those in host memory are no entry of a rank."""
+    latest: dict[tuple[str, int | None], tuple[Observation, ByteRange]] = {}
+    for said in instance.observations:
+        name, size = str(said.values.get("buffer", "")), as_range(said.values.get("size_bytes"))
+        entry = _BUFFER_ENTRIES.get(name, name if name.startswith("attention backend") else "")
+        if said.event is Event.BUFFER and size is not None and "device" not in said.values and entry:
+            latest[entry, instance.rank(said)] = said, size
+    for (entry, rank), (said, size) in latest.items():
+        owner = Owner.WEIGHTS if entry == "layers fetched ahead" else Owner.WORKSPACE
+        yield Figure(
+            owners=(owner,),
+            name=entry,
+            bytes=size,
+            evidence=evidence_of(said, instance),
+            entries=(entry,),
+            ranks=() if rank is None else (rank,),
+        )
+
+
+def allocator_states(instance: Instance) -> tuple[AllocatorState, ...]:
+    """What the device and torch's allocator held at the points that are printed, the last of each point and rank."""
+    out: dict[tuple[str, object], AllocatorState] = {}
+    for said in instance.observations:
+        state = _state(said, instance)
+        if state is not None:
+            key = state.point, state.ranks or said.process
+            out[key] = _joined(out[key], state) if key in out else state
+    return tuple(out.values())
+
+
+_POINTS = {
+    Event.PROFILE: ("before load", Phase.LOAD),
+    Event.KV_BUDGET: ("before load", Phase.LOAD),
+}
+_PHASES = {
+    "before load": Phase.LOAD,
+    "peak while loading": Phase.LOAD,
+    "after load": Phase.LOAD,
+    "after profile": Phase.WARMUP,
+}
+
+
+def _state(said: Observation, instance: Instance) -> AllocatorState | None:
+    point: object = said.values.get("point")
+    if said.event in _POINTS and "free_bytes" in said.values:
+        point = _POINTS[said.event][0]
+    elif said.event is Event.SLEEP and "used_bytes" in said.values:
+        point = "asleep"
+    elif said.event is not Event.MEMORY or point not in _PHASES:
+        return None
+    values = {
+        name: as_range(said.values.get(name))
+        for name in ("free_bytes", "device_total_bytes", "allocated_bytes")
+    }
+    used = as_range(said.values.get("used_bytes")) if point == "asleep" else None
+    total = values["device_total_bytes"]
+    if used is not None and (known := device_total(instance)) is not None:
+        values["free_bytes"], total = known - used, known
+    reserved = as_range(said.values.get("reserved_bytes")) if said.event is Event.MEMORY else None
+    if not any((*values.values(), reserved)):
+        return None
+    rank = instance.rank(said)
+    return AllocatorState(
+        evidence=evidence_of(said, instance),
+        phase=_PHASES.get(str(point)),
+        point=str(point),
+        ranks=() if rank is None else (rank,),
+        at_s=said.at_s,
+        allocated_bytes=values["allocated_bytes"],
+        reserved_bytes=reserved,
+        device_free_bytes=values["free_bytes"],
+        device_total_bytes=total,
+    )
+
+
+def _joined(first: AllocatorState, then: AllocatorState) -> AllocatorState:
+    """Two lines about one point: what the later does not tell is kept from the earlier."""
+    return AllocatorState(
+        evidence=then.evidence,
+        phase=then.phase,
+        point=then.point,
+        ranks=then.ranks,
+        at_s=first.at_s if first.at_s is not None else then.at_s,
+        allocated_bytes=then.allocated_bytes or first.allocated_bytes,
+        reserved_bytes=then.reserved_bytes or first.reserved_bytes,
+        device_free_bytes=then.device_free_bytes or first.device_free_bytes,
+        device_total_bytes=then.device_total_bytes or first.device_total_bytes,
+    )
+
+
+def device_total(instance: Instance) -> ByteRange | None:
+    """The device's memory as the driver tells vLLM, the last that is printed."""
+    found = None
+    for said in instance.observations:
+        found = as_range(said.values.get("device_total_bytes")) or found
+    return found
+
+
+def graph_captures(instance: Instance) -> tuple[GraphCapture, ...]:
+    """Increments of captured graphs, from the estimate's own captures (debug lines): the first of a kind, and each
+    further one, at least 1 MiB."""
+    out = []
+    for said in instance.observations:
+        first = as_range(said.values.get("graph_bytes"))
+        if said.event is not Event.GRAPH_SHAPE or first is None:
+            continue
+        shape, evidence = str(said.values.get("shape", "")), evidence_of(said, instance)
+        out.append(
+            GraphCapture(
+                shape=f"{shape}, the largest",
+                increment_bytes=first,
+                evidence=evidence,
+                shared_pool=shape != "ENCODER",
+            )
+        )
+        further = as_range(said.values.get("each_further_bytes"))
+        if further is not None:
+            out.append(
+                GraphCapture(
+                    shape=f"{shape}, each further",
+                    increment_bytes=ByteRange(0, further.expected, further.high)
+                    if further.expected <= MIB
+                    else further,
+                    evidence=evidence,
+                    shared_pool=True,
+                )
+            )
+    return tuple(out)
