@@ -12,7 +12,7 @@ from vramledger.engines.vllm.log_pool import measured_pool, pool_figures
 from vramledger.engines.vllm.log_serving import SERVING_PATTERNS
 from vramledger.engines.vllm.log_settings import Setting
 from vramledger.engines.vllm.log_startup import STARTUP_PATTERNS
-from vramledger.measurement import Measurement, MeasurementSource
+from vramledger.measurement import Measurement
 from vramledger.observation import Event, Observation
 
 SIGNS: tuple[str, ...] = (
@@ -43,14 +43,15 @@ _SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "d
 def measured(observations: Iterable[Observation]) -> Measurement:
     """What the last start-up in a log states, in the ledger's words.
 
-    Figures of several ranks stay apart where the log tells who printed them; the pool is the smallest rank's.
+    Figures of several ranks stay apart where the log tells who printed them; the pool is the smallest rank's. Sources
+    are left to who read the log.
     """
     said = tuple(observations)
     instance = last_instance(said)
     pool = measured_pool(instance)
     sizes = {name: instance.whole(setting) for name, setting in _SIZES.items()}
     return Measurement(
-        sources=_sources(said),
+        sources=(),
         engine="vllm" if said else None,
         engine_version=instance.version,
         model=_text(instance, "model", "model_tag"),
@@ -69,22 +70,6 @@ def measured(observations: Iterable[Observation]) -> Measurement:
         graphs=graph_captures(instance),
         notes=_notes(instance),
     )
-
-
-def _sources(said: tuple[Observation, ...]) -> tuple[MeasurementSource, ...]:
-    names = dict.fromkeys(item.place.source for item in said)
-    out = []
-    for name in names:
-        times = [item.at_s for item in said if item.place.source == name and item.at_s is not None]
-        out.append(
-            MeasurementSource(
-                name=name,
-                kind="log",
-                from_s=min(times, default=None),
-                until_s=max(times, default=None),
-            )
-        )
-    return tuple(out)
 
 
 def _told(instance: Instance) -> dict[str, Setting]:

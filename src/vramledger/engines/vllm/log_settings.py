@@ -19,6 +19,8 @@ DEEPEST = 64
 
 _NAME = re.compile(r"\s*(?:'([A-Za-z_][A-Za-z0-9_.-]{0,99})'|([A-Za-z_][A-Za-z0-9_.-]{0,99}))\s*\Z")
 _OPENING, _CLOSING = "([{<", ")]}>"
+_ENUM = re.compile(r"<[A-Za-z_]{1,60}\.([A-Za-z0-9_]{1,60}): [^<>]{1,60}>")
+_SECRET = re.compile(r"api_key|hf_token|secret|password|credential", re.IGNORECASE)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,3})?")
 
@@ -33,13 +35,15 @@ _INNER = (
 
 
 def printed_settings(text: str) -> dict[str, Setting]:
-    """The settings of one printed text by name, those that are None left out."""
+    """The settings of one printed text by name; those that are None and secrets are left out."""
     text = text[:LONGEST_TEXT].strip()
     if text.startswith("Namespace("):
         text = text[len("Namespace(") :]
     text = text.removeprefix("{")
     out: dict[str, Setting] = {}
     for name, raw in _pairs(text):
+        if _SECRET.search(name):
+            continue
         value = literal(raw)
         if value is not None:
             out[name] = value
@@ -53,7 +57,8 @@ def printed_settings(text: str) -> dict[str, Setting]:
 
 
 def literal(raw: str) -> Setting | None:
-    """A value as it is printed: a number, a truth value, text in quotes, or what it says; None for None."""
+    """A value as it is printed: a number, a truth value, an enumeration's name, text in quotes, or what it
+    says; None for None."""
     raw = raw.strip()
     if raw in ("None", ""):
         return None
@@ -64,6 +69,9 @@ def literal(raw: str) -> Setting | None:
     if _DECIMAL.fullmatch(raw):
         number = float(raw)
         return number if isfinite(number) else raw
+    member = _ENUM.fullmatch(raw)
+    if member is not None:
+        return member.group(1)
     if raw[0] in "'\"" and raw[-1] == raw[0] and len(raw) > 1:
         raw = raw[1:-1]
     return raw[:LONGEST_VALUE]
