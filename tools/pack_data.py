@@ -3,8 +3,8 @@
     python tools/pack_data.py --shared DIR [--out data]
 
 DIR has `models/` (a folder with config.json for each model, index.json, param-counts.json) and
-`groundtruth/reported-startups.jsonl`. Writes `models.json.gz`, `groundtruth/reported-startups.jsonl` and
-`groundtruth/README.md`, which names the sources.
+`groundtruth/reported-startups.jsonl` and `oom-reports.jsonl`. Writes `models.json.gz`, both collections and
+`groundtruth/README.md`, which names the sources; `oom-messages-extra.jsonl` beside them is this project's own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import gzip
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 CONFIGS = ("config.json", "hf_quant_config.json")
 STARTUPS = "reported-startups.jsonl"
+FAILURES = "oom-reports.jsonl"
+OWN_FAILURES = "oom-messages-extra.jsonl"
 
 README = """# Reported start-ups
 
@@ -50,6 +52,22 @@ Each case has its own `source` with a link. By repository or title:
 nothing left out, where each was found (`source`), and for comparison the number of parameters (`params`: the classes of
 transformers {transformers} instantiated without memory; `published`: elements of the published files). {reconstructed}
 of the configs were written from published dimensions, because no original was found; they are listed as `reconstructed`.
+
+## Reported memory failures
+
+`oom-reports.jsonl` has {failures} failures of memory from public issue threads, one JSON object a line: engine, version,
+flags, the key lines reduced to their format (`messages`; `...` stands where a part was not visible), the numbers in
+them (`parsed`: `*_mib` in MiB and so on), what the failure was (`class`, and `class_also_accepted` where a report lies
+on a boundary), how sure that is, what helped. Facts only, with a link each (`source.url`). Keys without a value are left
+out. Diagnoses and readings of messages are judged on it; no rule is fitted to one.
+
+`oom-messages-extra.jsonl` has {extra} more of other threads and versions, collected for this project in the same way:
+`parsed` was written from the texts by hand, and `class` is null where the thread does not establish it ({classed} have
+one).
+
+| class | `oom-reports.jsonl` | `oom-messages-extra.jsonl` |
+| --- | ---: | ---: |
+{classes}
 """
 
 
@@ -63,14 +81,28 @@ def main() -> None:
     counts = json.loads((models / "param-counts.json").read_text(encoding="utf-8"))
     packed = pack(models, index, counts)
     text = (options.shared / "groundtruth" / STARTUPS).read_text(encoding="utf-8")
-    cases = [json.loads(line) for line in text.splitlines() if line.strip()]
+    cases = json_lines(options.shared / "groundtruth" / STARTUPS)
+    failures = json_lines(options.shared / "groundtruth" / FAILURES)
     ground = options.out / "groundtruth"
     ground.mkdir(parents=True, exist_ok=True)
     (options.out / "models.json.gz").write_bytes(squeezed(packed))
     (ground / STARTUPS).write_text(text, encoding="utf-8")
+    (ground / FAILURES).write_text("".join(map(compact, failures)), encoding="utf-8")
+    own = ground / OWN_FAILURES
+    extra = json_lines(own) if own.is_file() else []
     (ground / "README.md").write_text(
-        readme(cases, packed, counts["_meta"]["transformers"]), encoding="utf-8"
+        readme(cases, packed, counts["_meta"]["transformers"], failures, extra), encoding="utf-8"
     )
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def compact(row: Mapping[str, Any]) -> str:
+    """One line without keys that say nothing."""
+    said = {key: value for key, value in row.items() if value not in (None, "") or key == "class"}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def pack(
@@ -114,7 +146,13 @@ def squeezed(content: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def readme(cases: list[Mapping[str, Any]], packed: Mapping[str, Any], transformers: str) -> str:
+def readme(
+    cases: Sequence[Mapping[str, Any]],
+    packed: Mapping[str, Any],
+    transformers: str,
+    failures: Sequence[Mapping[str, Any]],
+    extra: Sequence[Mapping[str, Any]],
+) -> str:
     engines = Counter(case["engine"] for case in cases)
     sources = Counter(
         case["source"].get("repo") or case["source"].get("title") or case["source"]["kind"] for case in cases
@@ -124,9 +162,19 @@ def readme(cases: list[Mapping[str, Any]], packed: Mapping[str, Any], transforme
         engines=rows(engines),
         sources=rows(sources),
         models=len(packed["models"]),
-        reconstructed=len(packed["reconstructed"]),
         transformers=transformers,
+        reconstructed=len(packed["reconstructed"]),
+        failures=len(failures),
+        extra=len(extra),
+        classed=sum(row["class"] is not None for row in extra),
+        classes=class_rows(failures, extra),
     )
+
+
+def class_rows(*collections: Sequence[Mapping[str, Any]]) -> str:
+    counts = [Counter(row["class"] or "not established" for row in rows) for rows in collections]
+    names = sorted(set().union(*counts), key=lambda name: (name == "not established", name))
+    return "\n".join(f"| {name} | {' | '.join(str(count[name]) for count in counts)} |" for name in names)
 
 
 def rows(counts: Counter[str]) -> str:

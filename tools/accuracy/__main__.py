@@ -4,7 +4,8 @@
 
 DIR has `groundtruth/reported-startups.jsonl` and `models/` (or `models.json.gz`). Prints the worst cases, then by engine
 and field the count, median and 95th percentile of the absolute error, median and mean error, the share inside our
-interval and its half-width, then what could not be run and why.
+interval and its half-width, then what could not be run and why. Where DIR has `groundtruth/oom-reports.jsonl`, the numbers
+read from the messages in it follow.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import asdict
 from tools.accuracy.data import ModelSet, read_cases
 from tools.accuracy.engines import ENGINES
+from tools.accuracy.messages import markdown as message_section
+from tools.accuracy.messages import message_files
+from tools.accuracy.messages import text as message_text
 from tools.accuracy.parameters import markdown as parameter_section
 from tools.accuracy.parameters import parameter_rows, report
 from tools.accuracy.tables import EngineResult, markdown, summary_rows, text
@@ -42,6 +47,10 @@ def main() -> int:
     parameters = parameter_rows(models)
     print()
     print(report(parameters))
+    messages = message_files(options.data)
+    if messages:
+        print()
+        print(message_text(messages, worst=options.worst))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(
@@ -57,6 +66,7 @@ def main() -> int:
                         for item in results
                         for case, why in item.result.refused
                     ],
+                    "messages": msgspec.to_builtins(messages),
                 },
                 indent=1,
             )
@@ -65,7 +75,10 @@ def main() -> int:
         )
     if options.table:
         options.table.write_text(
-            markdown(results, worst=options.worst) + parameter_section(parameters), encoding="utf-8"
+            markdown(results, worst=options.worst)
+            + parameter_section(parameters)
+            + message_section(messages),
+            encoding="utf-8",
         )
     return 0 if all(item.result.comparisons for item in results) else 1
 

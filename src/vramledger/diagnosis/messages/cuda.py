@@ -86,6 +86,13 @@ XLA_OOM = MessageKind(
     meaning="XLA's allocator or compiler found no room on the device",
     source="XLA: RESOURCE_EXHAUSTED of bfc_allocator.cc, the TPU compiler and PJRT",
 )
+XLA_ON_CHIP = MessageKind(
+    name="xla-on-chip",
+    domain=Domain.SHARED_MEMORY_PER_BLOCK,
+    standing=Standing.CAUSE,
+    meaning="a compiled kernel wants more of the TPU core's own memory than it has; device memory does not matter",
+    source="XLA: the TPU compiler's memory spaces vmem, smem, cmem, sflag",
+)
 LEVEL_ZERO_OOM = MessageKind(
     name="level-zero-oom",
     domain=Domain.DEVICE,
@@ -94,7 +101,24 @@ LEVEL_ZERO_OOM = MessageKind(
     source="oneAPI: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, UR_RESULT_ERROR_OUT_OF_RESOURCES",
 )
 
+PIECE_TOO_LARGE = MessageKind(
+    name="piece-too-large",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="one allocation is larger than the device or its driver allows in one piece, however much is free",
+    source="OpenVINO intel_gpu ocl_engine.cpp; Intel Extension for PyTorch",
+)
+ARENA = MessageKind(
+    name="onnx-arena-oom",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="ONNX Runtime's arena could not serve a request",
+    source="onnxruntime core/framework/bfc_arena.cc",
+)
+
 KINDS = (
+    PIECE_TOO_LARGE,
+    ARENA,
     CUDA_OOM,
     CUDA_DRIVER_OOM,
     LIBRARY_HANDLE,
@@ -106,6 +130,7 @@ KINDS = (
     TOO_MANY_RESOURCES,
     ILLEGAL_ACCESS,
     XLA_OOM,
+    XLA_ON_CHIP,
     LEVEL_ZERO_OOM,
 )
 
@@ -134,6 +159,14 @@ PATTERNS = (
         r"out of resource: (?P<resource>[a-z][a-z ]{1,30})",
         r"Required: (?P<required_count>INT)",
         r"Hardware limit: ?(?P<limit_count>INT)",
+    ),
+    wording(
+        TRITON_SHARED,
+        "OutOfResources",
+        r"OutOfResources: (?:out of resource: )?(?P<resource>[a-z][a-z ]{1,30})",
+        r"Required: (?P<required_bytes>INT)",
+        r"Hardware limit: ?(?P<limit_bytes>INT)",
+        following=1,
     ),
     wording(
         TOO_MANY_RESOURCES,
@@ -185,8 +218,37 @@ PATTERNS = (
         r"in function (?P<function>[A-Za-z_]{1,60})",
     ),
     wording(CUDA_OOM, ": out of memory", r"Triton Error \[(?P<backend>CUDA|HIP)\]: out of memory"),
+    wording(
+        PIECE_TOO_LARGE,
+        "max size of memory object allocation",
+        r"Exceeded max size of memory object allocation",
+        r"requested (?P<requested_bytes>INT) bytes",
+        r"supported by device is (?P<limit_bytes>INT) bytes",
+        following=2,
+        until="supported by device is [0-9]",
+    ),
+    wording(
+        ARENA,
+        "Failed to allocate memory for requested buffer",
+        r"Failed to allocate memory for requested buffer of size (?P<requested_bytes>INT)",
+    ),
     wording(PINNED_ARGUMENT, "CUDA error: invalid argument", r"CUDA error: invalid argument"),
-    wording(XLA_OOM, "RESOURCE_EXHAUSTED", r"RESOURCE_EXHAUSTED", *_XLA_PARTS),
+    wording(
+        XLA_ON_CHIP,
+        "Ran out of memory in memory space",
+        r"Ran out of memory in memory space (?P<space>vmem|smem|cmem|sflag)",
+        *_XLA_PARTS,
+        following=2,
+        until="capacity by [0-9]",
+    ),
+    wording(
+        XLA_OOM,
+        "RESOURCE_EXHAUSTED",
+        r"RESOURCE_EXHAUSTED",
+        *_XLA_PARTS,
+        following=2,
+        until="capacity by [0-9]|[0-9] free",
+    ),
     wording(XLA_OOM, "XlaRuntimeError", r"XlaRuntimeError.{0,80}[Oo]ut of memory", *_XLA_PARTS),
     wording(
         LEVEL_ZERO_OOM,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import wording
+from vramledger.diagnosis.messages.wording import part, wording
 
 ALLOC = MessageKind(
     name="ggml-alloc",
@@ -33,6 +33,13 @@ RUNTIME = MessageKind(
     meaning="a call failed in service: the pool of temporary buffers, a graph, a library handle",
     source="ggml-cuda.cu: ggml_cuda_error, b2000 on; CUDA_CHECK before",
 )
+WORKING_SET = MessageKind(
+    name="metal-working-set",
+    domain=Domain.DEVICE,
+    standing=Standing.WARNING,
+    meaning="more is allocated than Metal recommends for the GPU to work on at a time",
+    source="ggml-metal",
+)
 CELLS = MessageKind(
     name="llama-kv-cells",
     domain=Domain.KV_POOL,
@@ -60,6 +67,20 @@ PINNED = MessageKind(
     standing=Standing.BENIGN,
     meaning="memory that cannot be moved was refused; ordinary host memory is used in its place",
     source="ggml-cuda.cu: ggml_cuda_host_malloc; llama-mmap.cpp: mlock",
+)
+RESERVE_RETRY = MessageKind(
+    name="ggml-reserve-retry",
+    domain=Domain.DEVICE,
+    standing=Standing.WARNING,
+    meaning="the working memory for pipeline parallelism did not fit; it is tried again without",
+    source="llama-context.cpp, 2026 on",
+)
+COPIES = MessageKind(
+    name="llama-pipeline-copies",
+    domain=Domain.DEVICE,
+    standing=Standing.EVIDENCE,
+    meaning="the working memory holds its inputs several times, so that devices can work one after the other",
+    source="llama-context.cpp (llama.cpp before), 2024-03 on",
 )
 COLLECTIVE = MessageKind(
     name="ggml-collective",
@@ -119,10 +140,13 @@ KINDS = (
     HOST_ALLOC,
     BUFFER,
     RUNTIME,
+    WORKING_SET,
     CELLS,
     CELLS_RETRY,
     NO_VMM,
     PINNED,
+    RESERVE_RETRY,
+    COPIES,
     COLLECTIVE,
     HOST_CHECK,
     LAYOUT,
@@ -147,6 +171,7 @@ PATTERNS = (
         "of pinned memory",
         r"failed to allocate (?P<requested_mib>NUM) M(?:i)?B of pinned memory",
     ),
+    wording(PINNED, "Failed to allocate pinned memory", r"Failed to allocate pinned memory"),
     wording(PINNED, "failed to mlock", r"failed to mlock (?P<requested_bytes>INT)-byte buffer"),
     wording(
         ALLOC,
@@ -182,6 +207,21 @@ PATTERNS = (
         ALLOC,
         "error: failed to allocate buffer, size",
         r"failed to allocate buffer, size = {1,8}(?P<requested_mib>NUM) MiB",
+        backend="Metal",
+    ),
+    wording(
+        WORKING_SET,
+        "recommended max working set size",
+        r"current allocated size is greater than the recommended max working set size",
+        part(r"size = {1,8}(?P<size_mib>NUM) MiB", anywhere=True),
+        part(r"\( {0,8}(?P<allocated_mib>NUM) / {1,8}(?P<limit_mib>NUM)\)", anywhere=True),
+    ),
+    wording(
+        ALLOC,
+        "failed with status 5",
+        r"command buffer [0-9]{1,4} failed with status 5",
+        r"Insufficient Memory \((?P<error>[0-9A-Za-z:]{1,100})\)",
+        following=2,
         backend="Metal",
     ),
     wording(BUFFER, "alloc_tensor_range: failed", _BUFFER, buffer="weights", stage="weight-load"),
@@ -253,6 +293,17 @@ PATTERNS = (
         r"ggml_cuda_device_malloc\(&ptr, look_ahead_size",
         call="ggml_cuda_device_malloc",
     ),
+    wording(
+        RESERVE_RETRY,
+        "retrying without pipeline parallelism",
+        r"allocation failed, retrying without pipeline parallelism",
+    ),
+    wording(
+        COPIES,
+        "pipeline parallelism enabled",
+        r"pipeline parallelism enabled",
+        r"n_copies ?= ?(?P<copies_count>INT)",
+    ),
     wording(COLLECTIVE, "NCCL_DEBUG=INFO", r"CUDA error: unhandled cuda error"),
     wording(
         CELLS,
@@ -264,8 +315,18 @@ PATTERNS = (
         "failed to find free space in the KV cache",
         r"failed to find free space in the KV cache",
         r"n_batch = (?P<batch_tokens>INT)",
+        r"off = (?P<offset_tokens>INT)",
         r"ret = (?P<result_id>INT)",
     ),
+    wording(
+        CELLS,
+        "failed to decode the batch",
+        r"failed to decode the batch",
+        r"n_batch = (?P<batch_tokens>INT)",
+        r"ret = (?P<result_id>INT)",
+    ),
+    wording(CELLS, "could not find a KV slot", r"could not find a KV slot for the batch"),
+    wording(CELLS, "failed to prepare attention ubatches", r"failed to prepare attention ubatches"),
     wording(
         CELLS,
         "available cells in kv cache",
@@ -301,7 +362,11 @@ PATTERNS = (
         stage="weight-load",
     ),
     wording(
-        LAYOUT, "memory layout cannot be allocated", r"memory layout cannot be allocated", stage="weight-load"
+        LAYOUT,
+        "memory layout cannot be allocated",
+        r"memory layout cannot be allocated",
+        r"num_gpu = (?P<device_layers_count>INT)",
+        stage="weight-load",
     ),
     wording(
         NOT_RECOVERED,

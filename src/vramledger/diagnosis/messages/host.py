@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import MessagePattern, wording
+from vramledger.diagnosis.messages.wording import MessagePattern, part, wording
 
 KERNEL_KILL = MessageKind(
     name="kernel-oom-kill",
@@ -138,7 +138,18 @@ _VICTIM = (
     r"pgtables:(?P<pgtables_bytes>INT)bytes",
     r"oom_score_adj:(?P<oom_score_adj_count>INT)",
 )
-_EXIT_FORMS = ("code ", "code:", "Code:", "code=", "status=", 'Code":', "code :", "status ", "status:")
+_EXIT_FORMS = (
+    "code ",
+    "code:",
+    "Code:",
+    "code=",
+    "status=",
+    'Code":',
+    "code :",
+    "code =",
+    "status ",
+    "status:",
+)
 
 
 def _exit(kind: MessageKind, code: int, signal: str, form: str) -> MessagePattern:
@@ -214,6 +225,7 @@ PATTERNS = (
         "exceeds the memory usage threshold",
         r"[Mm]emory on the node",
         r"was (?P<used_sized>SIZE) / (?P<total_sized>SIZE)",
+        r"memory used=(?P<worker_sized>SIZE)",
         r"\((?P<used_ratio>0\.[0-9]{1,18})\)",
         r"usage threshold of (?P<threshold_ratio>NUM)",
     ),
@@ -235,7 +247,9 @@ PATTERNS = (
         CPU_ALLOCATOR,
         "Cannot allocate memory",
         r"(?:\[Errno 12\]|os error 12|errno[= ]12|mmap failed|OSError).{0,80}Cannot allocate memory|"
-        r"Cannot allocate memory \((?:os error 12|12)\)",
+        r"Cannot allocate memory \((?:os error 12|12)\)|unable to mmap [0-9]",
+        part(r"unable to mmap (?P<requested_bytes>INT) bytes", anywhere=True),
+        r"Cannot allocate memory \((?:os error )?(?P<error_id>12)\)",
     ),
     wording(
         CPU_ALLOCATOR, "memory allocation of ", r"memory allocation of (?P<requested_bytes>INT) bytes failed"
@@ -248,12 +262,23 @@ PATTERNS = (
         r"No space left on device.{0,120}(?:/dev/shm|shared memory|shm)",
         r"size (?P<requested_bytes>INT)",
     ),
+    wording(
+        SHARED_FULL,
+        "posix_fallocate failed",
+        r"Call to posix_fallocate failed ?: ?No space left on device",
+    ),
+    wording(
+        SHARED_FULL,
+        "creating shared memory segment",
+        r"Error while creating shared memory segment",
+        r"\(size (?P<requested_bytes>INT)\)",
+    ),
     wording(SHARED_FULL, "insufficient shared memory", r"insufficient shared memory \(shm\)"),
     wording(BUS_ERROR, "Bus error", r"Bus error", signal="SIGBUS"),
     wording(BUS_ERROR, "SIGBUS", r"SIGBUS", signal="SIGBUS"),
     *(_exit(BUS_ERROR, 135, "SIGBUS", form) for form in _EXIT_FORMS),
     *(_exit(KILLED, code, "SIGKILL", form) for code in (137, -9) for form in _EXIT_FORMS),
-    wording(KILLED, "SIGKILL", r"SIGKILL(?!\) to)", signal="SIGKILL"),
+    wording(KILLED, "SIGKILL", r"(?<!via Signals\.)SIGKILL", signal="SIGKILL"),
     wording(KILLED, "signal: killed", r"signal: killed", signal="SIGKILL"),
     wording(KILLED, "/KILL", r"status=9/KILL", signal="SIGKILL"),
     wording(

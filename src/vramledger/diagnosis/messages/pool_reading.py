@@ -64,6 +64,13 @@ class PoolBooks(Struct, frozen=True, kw_only=True):
     uncached: int | None = None
 
     @property
+    def free_or_evictable(self) -> int | None:
+        """What a step could have had; None where one of the two was not told."""
+        if self.available is None or self.evictable is None:
+            return None
+        return self.available + self.evictable
+
+    @property
     def loss(self) -> int | None:
         """What is neither free nor held by anyone; negative where something is counted twice. None where the total
         or what is free was not told."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import wording
+from vramledger.diagnosis.messages.wording import part, wording
 
 TGI_WARMUP = MessageKind(
     name="tgi-warmup",
@@ -11,6 +11,20 @@ TGI_WARMUP = MessageKind(
     standing=Standing.CAUSE,
     meaning="the largest batch that the limits allow does not fit; with few tokens the weights leave nothing",
     source="text-generation-inference router and server/models/flash_causal_lm.py, 0.9 on",
+)
+TGI_CAPACITY = MessageKind(
+    name="tgi-capacity",
+    domain=Domain.KV_POOL,
+    standing=Standing.EVIDENCE,
+    meaning="how many tokens the KV cache holds",
+    source="text-generation-inference router/src/server.rs",
+)
+TGI_LIMIT = MessageKind(
+    name="tgi-prefill-limit",
+    domain=Domain.DEVICE,
+    standing=Standing.EVIDENCE,
+    meaning="how many tokens a prefill may have",
+    source="text-generation-inference launcher, 2.3 on",
 )
 TGI_METHOD = MessageKind(
     name="tgi-method",
@@ -80,6 +94,8 @@ LMDEPLOY_KV = MessageKind(
 
 KINDS = (
     TGI_WARMUP,
+    TGI_CAPACITY,
+    TGI_LIMIT,
     TGI_METHOD,
     TRT_BUFFERS,
     TRT_REFUSED,
@@ -93,18 +109,30 @@ KINDS = (
 
 PATTERNS = (
     wording(
+        TGI_CAPACITY,
+        "Setting max batch total tokens to",
+        r"Setting max batch total tokens to (?P<kv_tokens>NUM)",
+        stage="kv-sizing",
+    ),
+    wording(
+        TGI_LIMIT,
+        "Default `max_batch_prefill_tokens`",
+        r"Default `max_batch_prefill_tokens` to (?P<prefill_tokens>NUM)",
+    ),
+    wording(
         TGI_WARMUP,
         "Not enough memory to handle",
         r"Not enough memory to handle",
         r"handle (?P<total_tokens>INT) total tokens",
         r"(?:handle|with) (?P<prefill_tokens>INT) prefill tokens",
         r"max_total_tokens=(?P<total_tokens>INT)",
+        part(r"max_input_length=(?P<max_input_len>INT)", anywhere=True),
         stage="warmup-forward",
     ),
     wording(
         EXECUTOR,
-        "Executor creation failed due to insufficient GPU memory",
-        r"Executor creation failed due to insufficient GPU memory",
+        "Executor creation failed",
+        r"Executor creation failed (?:due to|with an error which might indicate) insufficient GPU memory",
         r"component could not be created: (?P<component>[A-Z][^:]{1,80}?) ?(?=Total GPU|Free GPU|Previously|$)",
         r"Total GPU memory \(GiB\): (?P<total_gib>NUM)",
         r"Free GPU memory before component creation attempt \(GiB\): (?P<free_gib>NUM)",
@@ -131,10 +159,12 @@ PATTERNS = (
         r"Error Code 2: OutOfMemory",
         r"Requested size was (?P<requested_bytes>INT) bytes",
     ),
+    wording(TRT_REFUSED, "Error Code 1: Cuda Runtime", r"Error Code 1: Cuda Runtime \(out of memory\)"),
     wording(
         TRT_TACTIC,
-        "Device memory is insufficient to use tactic",
-        r"insufficient to use tactic",
+        "due to insufficient memory on requested size",
+        r"[Ss]kipping tactic (?P<tactic_id>INT)",
+        r"on requested size of (?P<requested_size>INT)",
     ),
     wording(
         TRT_TACTIC,

@@ -192,7 +192,7 @@ PATTERNS = (
     wording(
         SAVER,
         "torch_memory_saver",
-        r"(?:CUresult|cudaError)[a-z ]{0,10}: ?2 ?\(?(?:out of memory|CUDA_ERROR_OUT_OF_MEMORY)",
+        r"(?:CUresult|cudaError) error(?:: 2 \(out of memory\)| {1,3}result=2\b)",
         r"func=(?P<function>[a-z_]{3,40})",
         stage="wake",
     ),

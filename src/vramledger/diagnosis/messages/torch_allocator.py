@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramledger.diagnosis.messages.cuda import PIECE_TOO_LARGE
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
 from vramledger.diagnosis.messages.wording import Part, part, wording
 
@@ -47,8 +48,16 @@ TORCH_IPC_CONFLICT = MessageKind(
     meaning="tensors of expandable segments were to be shared between processes: two settings that exclude each other",
     source="pytorch c10/cuda/CUDACachingAllocator.cpp, 2.1 to 2.5",
 )
+TORCH_COUNTERS = MessageKind(
+    name="torch-counters",
+    domain=Domain.DEVICE,
+    standing=Standing.EVIDENCE,
+    meaning="a program printed the allocator's own counters",
+    source="programs that print torch.cuda.memory_allocated() and the like",
+)
 
 KINDS = (
+    TORCH_COUNTERS,
     TORCH_OOM,
     TORCH_OOM_RETRY,
     TORCH_ASYNC_OOM,
@@ -65,23 +74,26 @@ _STAGES: tuple[Part, ...] = (
     part(r"Method Warmup encountered|Unable to warmup|warmup\{", anywhere=True, stage="warmup-forward"),
     part(r"Method Prefill encountered|\}:prefill", anywhere=True, stage="prefill"),
     part(r"Method Decode encountered|\}:decode", anywhere=True, stage="decode"),
+    part(r"Error executing load_single_module", anywhere=True, stage="weight-load"),
     part(r"\bin profile_run\b", anywhere=True, stage="profile-run"),
 )
 _PROCESS = r"Process (?:[0-9]{1,10}|\.{3}|…|<[A-Za-z]{1,8}>|[A-Z]{1,8}) has SIZE memory in use\.?"
+_OWN = r"Including non-PyTorch memory, this process has SIZE memory in use\.?"
 _PARTS: tuple[str | Part, ...] = (
-    r"\b(?:GPU|NPU|XPU|MLU|MUSA) (?P<device_id>[0-9]{1,4})\b",
+    r"\b(?:GPU|NPU|XPU|MLU|MUSA) {1,3}(?P<device_id>[0-9]{1,4})\b",
     r"(?P<total_sized>SIZE) total capacity",
     r"total capaci?ty of (?P<total_sized>SIZE)",
     r"(?P<free_sized>SIZE) (?:is )?free\b",
-    rf"(?P<processes>(?:{_PROCESS} ?){{1,128}})",
+    rf"(?P<processes>(?:{_PROCESS} ?(?:{_OWN} ?)?){{1,128}})",
     r"this process has (?P<this_process_sized>SIZE) memory in use",
     r"(?P<allowed_sized>SIZE) allowed;",
     r"Of the allocated memory (?P<allocated_sized>SIZE) is allocated",
     r"(?P<allocated_sized>SIZE) already allocated",
     r"with (?P<private_pools_sized>SIZE) allocated in private pools",
-    r"(?P<reserved_unallocated_sized>SIZE) is reserved by PyTorch but unallocated",
+    r"(?P<reserved_unallocated_sized>SIZE) is reserved by PyTorch\b",
     r"(?P<reserved_unallocated_sized>SIZE) cached\)",
     r"(?P<reserved_sized>SIZE) reserved in total by PyTorch",
+    part(r"batch\{batch_size=(?P<batch_size>INT)", anywhere=True),
     *_STAGES,
 )
 _ENDS = r"unallocated\b|by PyTorch\)|cached\)|pool\.|(?:\.\.\.|…)\s{0,20}$"
@@ -89,6 +101,22 @@ _WRAPPED_LINES = 9
 _BACKEND = r"(?P<backend>CUDA|HIP|XPU|NPU|MLU|MUSA|GCU|PrivateUse1)"
 
 PATTERNS = (
+    wording(
+        PIECE_TOO_LARGE,
+        "memory block with size larger than",
+        r"can NOT allocate memory block with size larger than (?P<limit_sized>SIZE)",
+        r"Tried to allocate (?P<requested_sized>SIZE)",
+        *_PARTS,
+        backend="XPU",
+    ),
+    wording(
+        TORCH_COUNTERS,
+        "torch.cuda.m",
+        r"torch\.cuda\.(?:max_)?memory_(?:allocated|reserved|cached)\(",
+        r"\bmemory_allocated\(\S{0,20}\) ?[=:] ?(?P<allocated_bytes>INT)",
+        r"\bmax_memory_allocated\(\S{0,20}\) ?[=:] ?(?P<peak_allocated_bytes>INT)",
+        r"\bmemory_reserved\(\S{0,20}\) ?[=:] ?(?P<reserved_bytes>INT)",
+    ),
     wording(
         TORCH_MPS_OOM,
         "MPS backend out of memory",

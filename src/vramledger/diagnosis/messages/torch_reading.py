@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from vramledger.diagnosis.messages import torch_allocator
+from vramledger.diagnosis.messages import cuda, torch_allocator
 from vramledger.diagnosis.messages.readings import size_of, whole_of
 from vramledger.engines.log_pattern import sized_bytes
 from vramledger.ledger import ByteRange
@@ -22,6 +22,7 @@ _KINDS = frozenset(
         torch_allocator.TORCH_OOM_RETRY,
         torch_allocator.TORCH_ASYNC_OOM,
         torch_allocator.TORCH_MPS_OOM,
+        cuda.PIECE_TOO_LARGE,
     )
 )
 

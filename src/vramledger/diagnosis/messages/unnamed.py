@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import wording
+from vramledger.diagnosis.messages.wording import part, wording
 
 UNNAMED = MessageKind(
     name="unnamed-shortage",
@@ -20,6 +20,11 @@ _PARTS = (
     r"(?:allocate|request(?:ed)?|need(?:s|ed)?)(?: ?[:=])? (?P<requested_sized>SIZE)",
     r"(?P<free_sized>SIZE) (?:is )?(?:free|available)",
     r"(?:free|available)(?: ?[:=]) ?(?P<free_sized>SIZE)",
+    # Sizes of what, nobody knows; a reader of the line does.
+    part(r"(?P<stated_sized>SIZE)", anywhere=True),
+    part(r"SIZE.{1,160}?(?P<second_sized>SIZE)", anywhere=True),
+    part(r"SIZE.{1,160}?SIZE.{1,160}?(?P<third_sized>SIZE)", anywhere=True),
+    part(r"(?P<stated_tokens>NUM) tokens", anywhere=True),
 )
 
 PATTERNS = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import wording
+from vramledger.diagnosis.messages.wording import part, wording
 
 STARTUP_CHECK = MessageKind(
     name="vllm-startup-check",
@@ -135,6 +135,8 @@ PATTERNS = (
         r"\((?P<free_gib>NUM)/(?P<total_gib>NUM) GiB\)",
         _SHARE,
         _SHARE_BYTES,
+        following=3,
+        until="Decrease GPU",
         stage="startup-check",
     ),
     wording(
@@ -145,6 +147,8 @@ PATTERNS = (
         r"\((?P<weights_gib>NUM)/(?P<total_gib>NUM) GiB\)",
         _SHARE,
         _SHARE_BYTES,
+        following=3,
+        until="Increase GPU",
         stage="startup-check",
     ),
     wording(
@@ -155,6 +159,8 @@ PATTERNS = (
         r"\((?P<needed_gib>NUM) Gi?B KV cache is needed",
         r"available KV cache memory \((?P<available_gib>NUM) Gi?B\)",
         r"estimated maximum model length is (?P<estimated_max_model_len>INT)",
+        following=4,
+        until=r"Try increasing|(?:\.\.\.|…)$",
         stage="kv-sizing",
     ),
     wording(
@@ -168,6 +174,8 @@ PATTERNS = (
         "is larger than the maximum number of tokens",
         r"max seq len \((?P<max_model_len>INT)\)",
         r"stored in (?:the )?KV cache \((?P<kv_tokens>INT)\)",
+        following=3,
+        until="Try increasing",
         stage="kv-sizing",
     ),
     wording(
@@ -176,6 +184,8 @@ PATTERNS = (
         r"out of memory occurred when warming up (?P<step>sampler|pooler)?",
         r"with (?P<rows_count>INT) dummy requests",
         r"\(task='?(?P<task>[a-z_&]{2,30})",
+        following=2,
+        until="dummy requests",
         stage="sampler-warmup",
     ),
     wording(
@@ -186,6 +196,8 @@ PATTERNS = (
         r"current free memory (?P<free_gib>NUM) GiB",
         r"Initial free memory (?P<initial_free_bytes>INT),",
         r"current free memory (?P<free_bytes>INT)\. ",
+        following=3,
+        until="This happens",
         stage="profile-run",
     ),
     wording(
@@ -202,7 +214,12 @@ PATTERNS = (
         r"total_num_cumulative_preemption=(?P<preemptions_count>INT)",
         stage="decode",
     ),
-    wording(CUMEM, "cumem_allocator", r"(?:CUDA|HIP) Error: out of memory at .{0,200}cumem_allocator"),
+    wording(
+        CUMEM,
+        "Error: out of memory at",
+        r"(?:CUDA|HIP) Error: out of memory at (?P<file>[^\s:]{1,300}:[0-9]{1,6})",
+        part(r"wake_up", anywhere=True, stage="wake"),
+    ),
     wording(
         SLEPT,
         "Sleep mode freed",

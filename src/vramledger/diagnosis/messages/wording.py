@@ -23,10 +23,12 @@ _OCCURRENCES = 4
 _END = r"(?![0-9]|\.[0-9.]|\.\.|…)"
 _MACROS = (
     ("INT", rf"-?[0-9]{{1,20}}{_END}"),
-    ("NUM", rf"-?[0-9]{{1,20}}(?:,[0-9]{{3}}){{0,6}}(?:\.[0-9]{{1,18}})?{_END}"),
+    ("NUM", rf"-?[0-9]{{1,20}}(?:,[0-9]{{1,2}}(?![0-9,.])|(?:,[0-9]{{3}}){{0,6}}(?:\.[0-9]{{1,18}})?){_END}"),
     ("SIZE", r"(?<![0-9.])[0-9]{1,20}(?:\.[0-9]{1,6})? ?(?:[Bb]ytes|[KMGT]i?B|[KMGT]|B)(?![A-Za-z])"),
 )
 _ESCAPES = (("\\n", "\n"), ("\\t", " "), ('\\"', '"'), ("\\'", "'"), ("\r", ""))
+# A printer of a locale with decimal commas: thousands are marked off by three digits.
+_DECIMAL_COMMA = re.compile(r"^(-?[0-9]{1,20}),([0-9]{1,2})$")
 _WRAP = re.compile(r"[ \t]{0,200}\n[ \t]{0,200}")
 
 
@@ -155,6 +157,6 @@ def _read_part(values: dict[str, Value], item: Part, texts: tuple[str, ...]) -> 
 
 def _add(values: dict[str, Value], match: re.Match[str]) -> None:
     for name, found in match.groupdict().items():
-        entry = None if found is None else value_of(name, found)
+        entry = None if found is None else value_of(name, _DECIMAL_COMMA.sub(r"\1.\2", found))
         if entry is not None:
             values.setdefault(*entry)
