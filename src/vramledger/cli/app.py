@@ -32,6 +32,7 @@ _COMMANDS = {
     "measure": "One running instance, measured: log, metrics, devices, host, snapshots.",
     "sample": "A time series of a running instance into a file, its phases marked.",
     "reconcile": "A plan confronted with what was measured: owner by owner, and why they differ.",
+    "log": "What an engine's log says: version, settings, memory by phase, service, failure messages.",
     "devices": "Devices of the catalogue and their memory.",
     "manifest": "The release artifact: revisions, plan and what was measured, in one file.",
     "diff": "What changed between two releases, with thresholds.",

@@ -71,3 +71,19 @@ class Progress(Watch):
     def _tell(self) -> None:
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
         self.tell(f"{self._done:,} of {self._total:,} plans, {rate:,.0f} a second")
+
+
+class Reading(Watch):
+    """Bytes of files that are read; `total` is 0 where it is not known."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._done = 0
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes more were read."""
+        self._done += size_bytes
+        rate = self._done / max(time.monotonic() - self._start, 1e-9)
+        of = f" of {self._total / 1e6:,.0f}" if self._total else ""
+        self.tell(f"{self._done / 1e6:,.0f}{of} MB read, {rate / 1e6:,.0f} MB a second")

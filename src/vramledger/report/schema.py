@@ -30,6 +30,7 @@ _DOCUMENTS = {
     "diff": ("vramledger.report.diff_document", "DiffDocument"),
     "audit": ("vramledger.report.audit_document", "AuditDocument"),
     "series": ("vramledger.report.series_document", "SeriesDocument"),
+    "log": ("vramledger.report.log_document", "LogDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

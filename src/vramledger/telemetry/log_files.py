@@ -8,10 +8,10 @@ import sys
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from vramledger.errors import SourceError
 from vramledger.telemetry.log_tally import SourceTally
@@ -39,6 +39,17 @@ def reference_s(source: LogSource) -> float:
         except OSError:
             return time.time()
     return time.time()
+
+
+def total_bytes(sources: Iterable[LogSource]) -> int:
+    """What files take on disk together; 0 where one of them is no file."""
+    total = 0
+    for source in sources:
+        try:
+            total += Path(cast(str, source)).stat().st_size
+        except (OSError, TypeError):
+            return 0
+    return total
 
 
 def chunks_of(
