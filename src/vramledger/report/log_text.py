@@ -91,7 +91,11 @@ def _settings(document: LogDocument, width: int) -> Iterator[Line]:
         if engine in engine_names()
         for option in find_engine(engine)[0].OPTIONS
     }
-    said = {name: value for name, value in document.settings.items() if value not in ("None", "null", "", "False", False)}
+    said = {
+        name: value
+        for name, value in document.settings.items()
+        if value not in ("None", "null", "", "False", False)
+    }
     if not said:
         return
     yield line()
