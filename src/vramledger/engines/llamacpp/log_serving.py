@@ -73,12 +73,12 @@ SERVING: tuple[LinePattern, ...] = (
         source="llama.cpp examples/server, 2023",
     ),
     line_pattern(
-        Event.READY, "llama runner started in ", r"llama runner started in (?P<elapsed_s>NUM) seconds",
+        Event.READY, "llama runner started in ", r"llama runner started in (?P<took_s>NUM) seconds",
         source="ollama llm/server.go",
     ),
     line_pattern(
-        Event.ADMITTED, "processing task", r"slot .{0,40}?id +(?P<slot_id>NUM) \| task (?P<request>NUM) \| processing task",
-        source="llama.cpp tools/server (launch_slot_), 2024 on",
+        Event.STEP, "processing task", r"slot .{0,40}?id +(?P<slot_id>NUM) \| task (?P<request>NUM) \| processing task",
+        source="llama.cpp tools/server (launch_slot_), 2024 on", phase="launched",
     ),
     line_pattern(
         Event.ADMITTED, "new prompt, ", r"slot .{0,40}?id +(?P<slot_id>NUM) \| task (?P<request>NUM) \| new prompt, n_ctx_slot = (?P<context_len>NUM), .{0,60}?(?:task\.n_tokens|n_prompt_tokens) = (?P<prompt_tokens>NUM)",

@@ -34,7 +34,7 @@ STARTUP: tuple[LinePattern, ...] = (
     line_pattern(
         Event.MEMORY,
         "Init torch distributed ends.",
-        r"Init torch distributed ends\. (?:elapsed=(?P<elapsed_s>NUM) s, )?mem usage=(?P<used_gib>NUM) GB",
+        r"Init torch distributed ends\. (?:elapsed=(?P<took_s>NUM) s, )?mem usage=(?P<used_gib>NUM) GB",
         source=f"{_RUNNER}, 0.4.3-0.5.15; distributed/bootstrap.py to 0.5.20",
         point="distributed init",
     ),
@@ -54,7 +54,7 @@ STARTUP: tuple[LinePattern, ...] = (
         Event.WEIGHTS,
         "Load weight end.",
         _RANK
-        + r"Load weight end\. (?:elapsed=(?P<elapsed_s>NUM) s, )?[Tt]ype=(?P<architecture>\w{1,200})[.,]"
+        + r"Load weight end\. (?:elapsed=(?P<took_s>NUM) s, )?[Tt]ype=(?P<architecture>\w{1,200})[.,]"
         r"(?:.{0,60}? quant=(?P<quantization>[^,]{1,100}))?(?:.{0,100}? dtype=(?P<dtype>[\w.]{1,60}))?"
         r".{0,200}? [Aa]vail mem=(?P<free_gib>NUM) GB(?:, mem usage=(?P<weights_gib>NUM) GB)?",
         source=f"{_RUNNER}, all; mem usage since 0.4.3, quantization since 0.5.10",
@@ -164,14 +164,14 @@ STARTUP: tuple[LinePattern, ...] = (
         Event.GRAPHS,
         "Capture ",
         _CAPTURE
-        + r"end\. .{0,6000}?[Ee]lapsed[=:] ?(?P<elapsed_s>NUM) s[,.] mem usage=(?P<graph_gib>NUM) GB[,.] "
+        + r"end\. .{0,6000}?[Ee]lapsed[=:] ?(?P<took_s>NUM) s[,.] mem usage=(?P<graph_gib>NUM) GB[,.] "
         r"avail mem=(?P<free_gib>NUM) GB",
         source=f"{_RUNNER} and speculative/, 0.4.6.post2 on",
     ),
     line_pattern(
         Event.GRAPHS,
         "Capture ",
-        _CAPTURE + r"end\. Time elapsed: (?P<elapsed_s>NUM) s\. avail mem=(?P<free_gib>NUM) GB"
+        _CAPTURE + r"end\. Time elapsed: (?P<took_s>NUM) s\. avail mem=(?P<free_gib>NUM) GB"
         r"(?:\. mem usage=(?P<graph_gib>NUM) GB)?",
         source=f"{_RUNNER} and speculative/, 0.4.3-0.4.6.post5",
     ),
