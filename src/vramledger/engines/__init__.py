@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vramledger.engines.adapter_service import AdapterRules
     from vramledger.engines.lifecycle import Lifecycle
     from vramledger.engines.log_pattern import LinePattern
-    from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName
+    from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName, SampleEndpoint
     from vramledger.engines.option import Option
     from vramledger.engines.serving import Serving
     from vramledger.hardware.catalogue import Device
@@ -46,8 +46,15 @@ _LOGS = {
 }
 _METRICS = {
     "vllm": "vramledger.engines.vllm.metrics",
+    "sglang": "vramledger.engines.sglang.metrics",
+    "llamacpp": "vramledger.engines.llamacpp.metrics",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.metrics",
 }
-_ENDPOINTS: dict[str, str] = {}
+_ENDPOINTS = {
+    "sglang": "vramledger.engines.sglang.server_info",
+    "llamacpp": "vramledger.engines.llamacpp.server_info",
+    "tensorrt-llm": "vramledger.engines.tensorrtllm.server_info",
+}
 _SERVINGS = {
     "vllm": "vramledger.engines.vllm.serve",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.serve",
@@ -207,6 +214,13 @@ def find_endpoints(engine: str) -> EngineEndpoints | None:
     """The paths at which an engine tells of itself; None where none is known here."""
     module = _ENDPOINTS.get(engine_name(engine))
     return None if module is None else cast("EngineEndpoints", importlib.import_module(module))
+
+
+def find_sample_endpoints(engine: str) -> tuple[SampleEndpoint, ...]:
+    """The paths at which an engine tells quantities of the moment beside its metrics."""
+    module = _ENDPOINTS.get(engine_name(engine))
+    found = getattr(importlib.import_module(module), "SAMPLE_ENDPOINTS", ()) if module is not None else ()
+    return cast("tuple[SampleEndpoint, ...]", found)
 
 
 def metrics_engines() -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """How an engine names its metrics and information endpoints, declared so that one prober serves all engines.
 
 An engine's `metrics` module offers `METRICS`, a tuple of MetricName, and `INFO_METRICS`, a tuple of InfoMetric; its
-`server_info` module offers `ENDPOINTS`, a tuple of InfoEndpoint. `find_metrics` and `find_endpoints` of
-vramledger.engines give them by the engine's name.
+`server_info` module offers `ENDPOINTS`, a tuple of InfoEndpoint, and may offer `SAMPLE_ENDPOINTS`, a tuple of SampleEndpoint.
+`find_metrics`, `find_endpoints` and `find_sample_endpoints` of vramledger.engines give them by the engine's name.
 
 Names of samples are alike for all engines where the quantity is. Gauges:
 
@@ -61,6 +61,18 @@ class InfoEndpoint(Struct, frozen=True, kw_only=True):
 
     path: str
     read: Callable[[bytes, str], Measurement]
+    source: str
+
+
+class SampleEndpoint(Struct, frozen=True, kw_only=True):
+    """A path that answers GET with quantities of the moment that no metric of the engine's exposition has.
+
+    `read` takes the body, the time of the answer and what to name as the source; it raises InputError for a body that is
+    no such answer.
+    """
+
+    path: str
+    read: Callable[[bytes, float, str], tuple[Sample, ...]]
     source: str
 
 

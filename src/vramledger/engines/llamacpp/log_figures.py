@@ -33,10 +33,13 @@ class Places:
         return said_by(item, _NAME, self.version, formula)
 
     def ranks(self, where: str) -> tuple[int, ...]:
-        """The rank of a buffer's device; the host is rank 0 where there are no devices."""
+        """The rank of a buffer's device; the host is rank 0 where there are no devices. A projector whose line names no
+        device lies on the first."""
         if is_host(where):
             return () if self.devices else (0,)
         device = device_of(where)
+        if not where:
+            return (0,)
         if device in self.devices:
             return (self.devices.index(device),)
         return (0,) if len(self.devices) == 1 else ()

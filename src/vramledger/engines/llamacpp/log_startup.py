@@ -116,6 +116,10 @@ STARTUP: tuple[LinePattern, ...] = (
         source="llama.cpp src/llama-adapter.cpp, July 2024 on", buffer="LoRA",
     ),
     line_pattern(
+        Event.SETTINGS, " backend", r"(?:CLIP|vision|audio) using (?P<projector_backend>\w{1,30}) backend",
+        source="llama.cpp tools/mtmd/clip.cpp, 2024 on",
+    ),
+    line_pattern(
         Event.BUFFER, "model size: ", rf"(?:load_hparams|clip_model_load|clip_model_loader|clip_init|load_tensors): model size: +{_MIB}",
         source="llama.cpp tools/mtmd/clip.cpp, 2023 on", buffer="projector",
     ),

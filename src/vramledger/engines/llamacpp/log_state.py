@@ -25,7 +25,7 @@ class Buffer:
     @property
     def name(self) -> str:
         """As the ledger names it: "CUDA0 KV buffer"."""
-        return f"{self.where} {self.kind} buffer"
+        return f"{self.where} {self.kind} buffer".lstrip()
 
 
 class Loaded:
@@ -108,7 +108,9 @@ class State:
             size = None if whole is None else ByteRange.exact(whole)
         if size is None or kind is None:
             return
-        where = text_of(item, "where") or "CPU"
+        where = text_of(item, "where") or (
+            "CPU" if kind != "projector" else self.settings.get("projector_backend", "")
+        )
         if kind == "KV" and self.cache:
             kind = self.cache
         if kind not in _CONTEXT_KINDS:

@@ -55,8 +55,11 @@ def measured(observations: Iterable[Observation]) -> Measurement:
     version = _version(start)
     tp = _count(arguments.get("tp_size"))
     by_rank: dict[int | None, list[Observation]] = {}
-    for item in start.said:
-        by_rank.setdefault(_rank(item, tp), []).append(item)
+    ranks = [_rank(item, tp) for item in start.said]
+    first = min((rank for rank in ranks if rank is not None), default=None)
+    for item, rank in zip(start.said, ranks, strict=True):
+        # Sizes in capture are a progress bar of the first rank: it has no prefix, or one of another line before it.
+        by_rank.setdefault(first if item.event is Event.GRAPH_SHAPE else rank, []).append(item)
     figures: list[Figure] = []
     pools: list[MeasuredPool] = []
     allocator: list[AllocatorState] = []

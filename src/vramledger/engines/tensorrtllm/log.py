@@ -14,6 +14,7 @@ from vramledger.engines.log_facts import StartUp, count_of, last_start, ranks_of
 from vramledger.engines.printed_arguments import scalar
 from vramledger.engines.tensorrtllm.log_figures import RankLines
 from vramledger.engines.tensorrtllm.log_startup import SERVING, STARTUP
+from vramledger.ledger import ByteRange
 from vramledger.measurement import AllocatorState, Figure, MeasuredPool, Measurement
 from vramledger.observation import Event, Observation
 
@@ -80,6 +81,7 @@ def _begins(item: Observation, seen: AbstractSet[Event]) -> bool:
 
 
 def _settings(start: StartUp) -> tuple[tuple[str, str | int | float | bool], ...]:
+    """Arguments as printed; where they are not, the limits in force in the end (a length that the pool lowered, say)."""
     found: dict[str, str | int | float | bool] = {}
     for item in start.of(Event.SETTINGS):
         arguments = text_of(item, "arguments")
@@ -88,17 +90,20 @@ def _settings(start: StartUp) -> tuple[tuple[str, str | int | float | bool], ...
             value = scalar(raw)
             if value is not None and name not in found:
                 found[name] = value
-        for name, printed in item.values.items():
-            read = (
-                scalar(printed) if name not in ("arguments", "limits") and isinstance(printed, str) else None
-            )
-            if read is not None:
-                found[name] = read
+        if "limits" not in item.values and arguments is None:
+            for name, printed in item.values.items():
+                read = scalar(printed) if isinstance(printed, str) else printed
+                if read is not None and not isinstance(read, ByteRange):
+                    found[name] = read
+    limits = start.last("limits", Event.SETTINGS)
+    for name, limit in (limits.values if limits is not None else {}).items():
+        if name != "limits" and name not in found and isinstance(limit, int):
+            found[name] = limit
     sizes = start.last("block_size", Event.KV_BUDGET)
     block = count_of(sizes, "block_size")
     if block is not None:
         found["tokens_per_block"] = block
-    fraction = start.last("fraction_ratio", Event.PROFILE)
+    fraction = start.last("fraction_ratio", Event.PROFILE, Event.KV_BUDGET)
     if fraction is not None and "free_gpu_memory_fraction" not in found:
         share = fraction.values["fraction_ratio"]
         if isinstance(share, float):

@@ -140,9 +140,9 @@ class RankLines:
 
     def _length(self) -> int | None:
         for item in reversed(self.said):
-            text = text_of(item, "max_seq_len") if item.event is Event.SETTINGS else None
-            if text is not None and text.isdigit():
-                return int(text)
+            asked = count_of(item, "max_seq_len") if "limits" in item.values else None
+            if asked is not None:
+                return asked
             for name in ("reduced_len", "context_len"):
                 length = count_of(item, name) if item.event is Event.KV_BUDGET else None
                 if length is not None:

@@ -51,9 +51,9 @@ STARTUP: tuple[LinePattern, ...] = (
         source=_MODEL,
     ),
     line_pattern(
-        Event.SETTINGS, "Both free_gpu_memory_fraction and max_tokens are set",
-        r"are set \(to (?P<free_gpu_memory_fraction>NUM\d*) and (?P<max_tokens>NUM), respectively\)",
-        source="tensorrt_llm/_torch/pyexecutor/resource_manager.py; kvCacheManager.cpp",
+        Event.KV_BUDGET, "Both free_gpu_memory_fraction and max_tokens are set",
+        r"are set \(to (?P<fraction_ratio>[0-9.]{1,24}) and (?P<limit_tokens>NUM), respectively\)",
+        source="tensorrt_llm/_torch/pyexecutor/resource_manager.py; kvCacheManager.cpp: the limit may be the estimate's",
     ),
     # Weights.
     line_pattern(
