@@ -96,6 +96,8 @@ def graph_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
         return ()
     lines = [_capture(item) for item in measurement.graphs]
     told = any(figure.owners == (Owner.GRAPH_POOL,) for figure in measurement.figures)
+    # One line for all further sizes of a kind does not say how many they are.
+    told = told or any(item.shape.endswith("each further") for item in measurement.graphs)
     if not told and plan.ranks:
         increments = [item.increment_bytes for item in measurement.graphs]
         figure = Figure(

@@ -38,11 +38,14 @@ class _Claim(Struct, frozen=True, kw_only=True):
     parts: str
 
 
-def measured_ledger(entries: Sequence[Entry], figures: Iterable[Figure]) -> MeasuredLedger:
-    """`figures` are those that speak of this kind of rank."""
+def measured_ledger(
+    entries: Sequence[Entry], figures: Iterable[Figure], *, for_budget: bool = False
+) -> MeasuredLedger:
+    """`figures` are those that speak of this kind of rank. Of two over the same lines, what is held counts, and `for_budget`
+    what the engine charges (an estimate of graphs, where captures took something else)."""
     claims: list[_Claim] = []
     notes: list[str] = []
-    for lines, figure in _narrowest_first(entries, figures):
+    for lines, figure in _narrowest_first(entries, figures, for_budget=for_budget):
         found = _claim(lines, figure, claims, entries)
         if isinstance(found, str):
             notes.append(f"{figure.name} is not put into the ledger: {found}")
@@ -68,15 +71,19 @@ def measured_ledger(entries: Sequence[Entry], figures: Iterable[Figure]) -> Meas
 
 
 def _narrowest_first(
-    entries: Sequence[Entry], figures: Iterable[Figure]
+    entries: Sequence[Entry], figures: Iterable[Figure], *, for_budget: bool
 ) -> list[tuple[frozenset[int], Figure]]:
-    """Figures by how many lines they cover; of several over the same lines the best known, then the last."""
+    """Figures by how many lines they cover; of several over the same lines the wanted kind, the best known, the last."""
     best: dict[frozenset[int], Figure] = {}
     order = list(EvidenceKind)
+
+    def rank(figure: Figure) -> tuple[bool, int]:
+        return figure.inside_budget_only is not for_budget, order.index(figure.evidence.kind)
+
     for figure in figures:
         lines = frozenset(place for place, entry in enumerate(entries) if covers(figure, entry))
         known = best.get(lines)
-        if lines and (known is None or order.index(figure.evidence.kind) <= order.index(known.evidence.kind)):
+        if lines and (known is None or rank(figure) <= rank(known)):
             best[lines] = figure
     return sorted(best.items(), key=lambda pair: (len(pair[0]), min(pair[0])))
 

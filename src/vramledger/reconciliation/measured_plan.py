@@ -1,6 +1,6 @@
 """A plan with what was measured in it, and the pool that the budget leaves with measured terms.
 
-The pool is the engine's own arithmetic: the budget less the charged lines in the phase that holds most of them, in whole blocks.
+The pool is the engine's own arithmetic: the budget less the lines that are charged while it warms up, in whole blocks.
 Tokens and requests at once follow in the plan's ratio to blocks. What the plan rounds or reserves beside its ledger stays as it
 was planned.
 """
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan
 from vramledger.evidence import measured as measured_evidence
-from vramledger.ledger import AFTER_LOAD, ZERO, ByteRange, Entry, Owner, RankLedger, total
+from vramledger.ledger import ByteRange, Entry, Owner, Phase, RankLedger, total
 from vramledger.measurement import Figure, MeasuredPool, Measurement
 from vramledger.pool import FloatRange, IntRange, KvPool
 from vramledger.reconciliation.coverage import ledgers_of
@@ -44,7 +44,11 @@ def recomputed_budget(plan: Plan, measurement: Measurement) -> Budget | None:
     low, expected, high = (min(counts) for counts in zip(*(room.blocks for room in rooms), strict=True))
     blocks = IntRange(low, expected, max(high, expected))
     many = _times(blocks, pool.max_concurrency.expected, pool.num_blocks.expected)
-    names = [entry.name for entry in binding.found.entries if _is_charged(entry, plan)]
+    names = [
+        entry.name
+        for entry in binding.found.entries
+        if _is_charged(entry, plan) and Phase.WARMUP in entry.phases
+    ]
     return Budget(
         ranks=binding.rank.ranks,
         budget_bytes=interval(_budget(plan, measurement)),
@@ -74,7 +78,7 @@ def _rooms(plan: Plan, measurement: Measurement) -> list[_Room]:
     rooms = []
     for rank in kinds:
         block = max(held[rank.ranks].expected // pool.num_blocks.expected, 1)
-        found = measured_ledger(rank.entries, _speaking(plan, measurement, rank))
+        found = measured_ledger(rank.entries, _speaking(plan, measurement, rank), for_budget=True)
         left = _left(found.entries, now, plan, factor)
         if is_remainder:
             low, expected, high = (max(size, 0) // block for size in _ends(left))
@@ -109,13 +113,11 @@ def _pool_bytes(rank: RankLedger) -> ByteRange:
 
 
 def _left(entries: Sequence[Entry], budget: ByteRange, plan: Plan, factor: float) -> ByteRange:
-    """The budget less what is charged in the phase that holds most, end by end."""
-    most = ZERO
-    for phase in sorted(AFTER_LOAD):
-        most = most.upper(
-            total(entry.bytes for entry in entries if phase in entry.phases and _is_charged(entry, plan))
-        )
-    left = budget - most
+    """The budget less what is charged while engines warm up, which is when they size their pool."""
+    held = total(
+        entry.bytes for entry in entries if Phase.WARMUP in entry.phases and _is_charged(entry, plan)
+    )
+    left = budget - held
     return ByteRange(*(int(size * factor) for size in (left.low, left.expected, left.high)))
 
 
