@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,40 @@ def test_sglang(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line.startswith("  device free") for line in outside)
     assert "100 % other processes on the device: others hold 1.37 GiB of the device" in page
     assert "graph_pool" not in page
+
+
+VLLM = Path(__file__).parents[1] / "engines" / "recorded" / "logs"
+
+
+@pytest.mark.parametrize(
+    ("log", "tokens"),
+    [
+        ("vllm-0.27.1-eager.log", "8,192"),
+        ("vllm-0.32.0-pressure.log", "8,192"),
+        ("vllm-0.32.0-tp2.log", "16,384"),
+        ("vllm-0.32.0-compile.log", "1,048,576"),  # stated in the environment, no flag
+    ],
+)
+def test_vllm_with_a_stated_pool(
+    model: str, log: str, tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pool, tokens and concurrency as printed, to the token."""
+    assert run(["reconcile", "--log", str(VLLM / log), "--model", model]) == 0
+    page = capsys.readouterr().out
+    (line,) = (line for line in page.splitlines() if line.startswith("  tokens "))
+    assert line.split() == ["tokens", tokens, tokens, "0", "inside"]
+    assert "settings that differ" not in page
+
+
+def test_vllm_with_a_profiled_pool(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the profile found resident stands in the budget, which then leaves what was printed."""
+    assert run(["reconcile", "--log", str(VLLM / "vllm-0.32.0-auto.log"), "--model", model, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    printed = next(line["measured"] for line in found["lines"] if line["name"] == "tokens")
+    budget = found["budget"]
+    assert budget["measured_terms"] == ["resident before the pool"]
+    assert budget["calculated_terms"] == []
+    assert budget["tokens"]["low"] <= printed["expected"] <= budget["tokens"]["high"]
+    planned = next(line["predicted"] for line in found["lines"] if line["name"] == "tokens")
+    width = budget["tokens"]["high"] - budget["tokens"]["low"]
+    assert width < (planned["high"] - planned["low"]) / 5

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from vramledger.answer import Plan
 from vramledger.evidence import EvidenceKind
-from vramledger.ledger import ByteRange, Entry, Owner, RankLedger
+from vramledger.ledger import ByteRange, Entry, Owner, Phase, RankLedger
 from vramledger.measurement import Measurement
 from vramledger.reconciliation.allocator_lines import BEFORE_LOAD
 from vramledger.reconciliation.result import (
@@ -27,6 +27,8 @@ from vramledger.units import format_bytes
 
 _LEAST_SHARE = 0.02
 _WORTH_TELLING = 0.005
+_FAR_FROM_CHANCE = 8
+_MOST_NAMES = 4
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -190,10 +192,12 @@ def weights_of_a_size(line: Line, facts: Facts) -> Iterator[Reason]:
     difference = line.difference
     if Owner.WEIGHTS not in line.owners or not difference or line.measured is None:
         return
-    slack = max(int(line.measured.high - line.measured.low), int(abs(difference) * _LEAST_SHARE))
+    rounding = line.measured.high - line.measured.low
+    slack = max(rounding, abs(difference) * _LEAST_SHARE)
     for entry in facts.entries(line):
         size = entry.bytes.expected
-        if size and abs(abs(difference) - size) <= slack:
+        # A size of a few roundings would be met by chance.
+        if size >= _FAR_FROM_CHANCE * rounding and abs(abs(difference) - size) <= slack:
             how = "is held a second time" if difference > 0 else "is not held"
             explains = size if difference > 0 else -size
             yield Reason(
@@ -285,6 +289,38 @@ def graphs_beside_capture(line: Line, facts: Facts) -> Iterator[Reason]:
                 f"{other.name} {format_bytes(int(other.measured.expected))}",
                 evidence=("the engine's estimate and what its captures took differ",),
             )
+
+
+def unmeasured_terms(line: Line, facts: Facts) -> Iterator[Reason]:
+    """What else the pool is made smaller by, of which nothing was measured: the widest ranges first."""
+    rank = facts.rank(line) if line.section is Section.LEDGER else next(iter(facts.plan.ranks), None)
+    if rank is None or (
+        line.section is not Section.POOL and not any(item.is_remainder for item in facts.entries(line))
+    ):
+        return
+    told = {
+        name
+        for item in facts.lines
+        if item.section is Section.LEDGER and item.ranks == rank.ranks and item.measured is not None
+        for name in item.entries
+    }
+    left = [
+        entry
+        for entry in rank.entries
+        if entry.inside_budget and entry.name not in told and not entry.bytes.is_exact and not entry.is_remainder
+        and Phase.WARMUP in entry.phases and entry.owner is not Owner.KV_CACHE
+    ]  # fmt: skip
+    if not left or not any(entry.is_remainder for entry in rank.entries):
+        return
+    left.sort(key=lambda entry: entry.bytes.low - entry.bytes.high)
+    yield Reason(
+        cause=Cause.UNMEASURED,
+        text=f"{len(left)} charged lines are not measured, the widest {left[0].name}",
+        evidence=tuple(
+            f"{entry.name}: {format_bytes(entry.bytes.low)} to {format_bytes(entry.bytes.high)}"
+            for entry in left[:_MOST_NAMES]
+        ),
+    )
 
 
 def observed_ranges(line: Line, facts: Facts) -> Iterator[Reason]:
@@ -420,6 +456,7 @@ RULES: tuple[Rule, ...] = (
     graphs_beside_capture,
     modelled_activation,
     smallest_rank,
+    unmeasured_terms,
     quantised_weights,
     observed_ranges,
 )

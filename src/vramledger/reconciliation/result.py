@@ -51,6 +51,7 @@ class Cause(StrEnum):
     OBSERVED_RANGE = "assumed range"
     CONSEQUENCE = "follows from other lines"
     ROUNDING = "rounding of the print"
+    UNMEASURED = "lines that nothing measured"
     SMALLEST_RANK = "smallest of several ranks"
     UNACCOUNTED = "unaccounted"
 

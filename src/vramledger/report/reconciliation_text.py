@@ -222,9 +222,8 @@ def _budget(budget: Budget, width: int) -> Iterator[PageLine]:
 
 def _range(found: Interval, unit: Unit, scale: int) -> str:
     middle = _shown(found.expected, unit, scale)
-    if found.is_exact:
-        return middle
-    return f"{middle} ({_shown(found.low, unit, scale)} to {_shown(found.high, unit, scale)})"
+    low, high = _shown(found.low, unit, scale), _shown(found.high, unit, scale)
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def _standing(found: Reconciliation, width: int) -> Iterator[PageLine]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vramledger.engines.log_pattern import LinePattern
-from vramledger.engines.vllm.log_figures import allocator_states, device_total, figures, graph_captures
+from vramledger.engines.vllm.log_figures import (
+    allocator_states,
+    as_range,
+    device_total,
+    figures,
+    graph_captures,
+)
 from vramledger.engines.vllm.log_instance import Instance, last_instance
 from vramledger.engines.vllm.log_memory import MEMORY_PATTERNS
 from vramledger.engines.vllm.log_pool import measured_pool, pool_figures
@@ -77,7 +83,20 @@ def _told(instance: Instance) -> dict[str, Setting]:
     length = _last_len(instance)
     if length is not None:
         settings["max_model_len"] = length
+    stated = _stated_pool(instance)
+    if stated is not None:
+        settings.setdefault("kv_cache_memory_bytes", stated)
     return settings
+
+
+def _stated_pool(instance: Instance) -> int | None:
+    """A pool that was set and not profiled, where no flag says it: VLLM_CPU_KVCACHE_SPACE has whole GiB, so that its print
+    is exact."""
+    for said in reversed(instance.observations):
+        size = as_range(said.values.get("kv_cache_bytes"))
+        if said.event is Event.KV_BUDGET and said.values.get("is_stated") is True and size is not None:
+            return size.expected
+    return None
 
 
 def _last_len(instance: Instance) -> int | None:

@@ -216,6 +216,7 @@ POOL = (
         "GiB for KV cache on node ",
         r"Explicitly set \((?P<kv_cache_gib>NUM)/(?P<device_total_gib>NUM)\) GiB for KV cache on node (?P<node_id>NUM)",
         source="v1/worker/cpu_worker.py, from 0.20",
+        is_stated=True,
     ),
     _budget(
         "GiB for KV cache on node ",
