@@ -148,7 +148,7 @@ def test_a_log_of_no_engine_is_refused(
     junk = tmp_path / "junk.log"
     junk.write_bytes(bytes(range(256)) * 64)
     assert run(["reconcile", "--log", str(junk), "--model", model]) == 2
-    assert "no line of an engine's log" in capsys.readouterr().err
+    assert "no line tells which engine wrote it" in capsys.readouterr().err
 
 
 def test_a_run_without_a_device_asks_for_it(

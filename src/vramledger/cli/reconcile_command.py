@@ -30,7 +30,7 @@ LARGEST_DOCUMENT_BYTES = 2**26
 
 _HELP = """A plan confronted with what was measured: owner by owner, inside or outside, and why.
 
-PLAN is what vramledger plan --json wrote, MEASUREMENT what vramledger measure --json or vramledger log --json wrote.
+PLAN is what vramledger plan --json wrote, MEASUREMENT what vramledger measure --json wrote.
 Either side may be made on the spot: --log FILE in the place of MEASUREMENT, --model MODEL in the place of PLAN, planned
 with the version, the device and the settings that the measurement tells, except for those given here.
 
@@ -132,21 +132,13 @@ def _measurement(file: str | None, logs: tuple[str, ...]) -> Measurement:
 
 
 def _logged(logs: tuple[str, ...]) -> Measurement:
-    """What the start-up that these logs tell of states."""
-    from vramledger.engines import find_log, log_engines
-    from vramledger.errors import InputError
-    from vramledger.telemetry.log_reading import read_log
+    """What the last start-up that these logs tell of states."""
+    from vramledger.cli.progress import Reading
+    from vramledger.telemetry.log_files import total_bytes
+    from vramledger.telemetry.log_measurement import log_measurement
 
-    found = list(read_log(logs))
-    engine = next((item.engine for item in found if item.engine is not None), None)
-    rules = None if engine is None else find_log(engine)
-    if rules is None:
-        raise InputError(
-            f"{', '.join(_shown(file) for file in logs)}: no line of an engine's log; known are those of "
-            f"{', '.join(log_engines())}",
-            file=_shown(logs[0]),
-        )
-    return rules.measured(item for item in found if item.engine == engine)
+    with Reading(total_bytes(logs)) as reading:
+        return log_measurement(logs, read=reading.add)
 
 
 def _read_plan(file: str) -> Plan:

@@ -1,4 +1,4 @@
-"""The published measurement: what `vramledger measure --json` and `vramledger log --json` write.
+"""The published measurement: what `vramledger measure --json` writes.
 
 Bytes, tokens and blocks are whole numbers; what no source told is null or empty, never 0. A field is added with a new
 minor version; one that changes its meaning or goes needs a new major version and a new schema file.

@@ -22,7 +22,7 @@ from vramledger.pool import FloatRange, IntRange
 
 
 def read_measurement(text: bytes, *, where: str) -> Measurement:
-    """The measurement that `vramledger measure --json` or `vramledger log --json` wrote; `where` names it in errors.
+    """The measurement that `vramledger measure --json` wrote; `where` names it in errors.
 
     Raises InputError for what is not JSON, is another document, is of a newer major version or holds figures that
     cannot be (a range upside down).
@@ -31,8 +31,7 @@ def read_measurement(text: bytes, *, where: str) -> Measurement:
         return measurement_of(msgspec.json.decode(text, type=MeasurementDocument))
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise InputError(
-            f"{where} is not a measurement of version 1: {problem}; write one with vramledger measure --json "
-            "or vramledger log FILE --json",
+            f"{where} is not a measurement of version 1: {problem}; write one with vramledger measure --json",
             file=where,
             reason=str(problem),
         ) from None

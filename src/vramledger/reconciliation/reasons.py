@@ -29,6 +29,8 @@ _LEAST_SHARE = 0.02
 _WORTH_TELLING = 0.005
 _FAR_FROM_CHANCE = 8
 _MOST_NAMES = 4
+_MODEL = ("model", "architecture")
+_PLAIN = frozenset({"", "none", "bfloat16", "bf16", "float16", "f16", "float32", "f32"})
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -100,7 +102,10 @@ def other_settings(line: Line, facts: Facts) -> Iterator[Reason]:
             share=share,
             is_tested=True,
         )
-    open_ones = [item for name, item in by_name.items() if name not in tried]
+    model = [_told(item) for item in by_name.values() if item.name in _MODEL]
+    if model:
+        yield Reason(cause=Cause.OTHER_MODEL, text="; ".join(model), evidence=("plan the model that ran",))
+    open_ones = [item for name, item in by_name.items() if name not in (*tried, *_MODEL)]
     if open_ones:
         yield Reason(
             cause=Cause.OTHER_SETTING,
@@ -245,7 +250,7 @@ def draft_and_adapters(line: Line, facts: Facts) -> Iterator[Reason]:
 
 def quantised_weights(line: Line, facts: Facts) -> Iterator[Reason]:
     """Layers that stay as they were, and layouts of kernels: what a quantised model holds beside its files."""
-    plain = facts.plan.inputs.quantization in ("none", "bfloat16", "float16", "float32", "")
+    plain = facts.plan.inputs.quantization.lower() in _PLAIN
     if Owner.WEIGHTS not in line.owners or plain or not line.difference:
         return
     direction = "more" if line.difference > 0 else "less"

@@ -48,7 +48,7 @@ def reconcile(
         engine=plan.inputs.engine,
         engine_version=plan.inputs.engine_version,
         device=plan.inputs.device,
-        sources=tuple(source.name for source in measurement.sources),
+        sources=tuple(dict.fromkeys(source.name for source in measurement.sources)),
         differences=compared.differences,
         agreeing=compared.agreeing,
         unknown_settings=compared.unknown,

@@ -41,6 +41,7 @@ class Cause(StrEnum):
     """Why a figure is not where it was predicted."""
 
     OTHER_SETTING = "other setting than planned"
+    OTHER_MODEL = "another model than planned"
     OTHER_DEVICE = "other device total than planned"
     OTHER_PROCESSES = "other processes on the device"
     WEIGHT_FORMAT = "weights held in another format"
