@@ -44,7 +44,7 @@ What was not measured is null in it and named in not_evidenced. A manifest carri
 _EPILOG = """\b
 Examples:
   vramledger manifest ./model --device H100-80GB --tp 2 --engine vllm==0.27.1 \\
-    --engine-revision vllm/vllm-openai@sha256:... --measurement measured.json -o release.json
+    --engine-revision vllm/vllm-openai@sha256:... --log startup.log -o release.json
   vramledger manifest org/name --plan plan.json --measurement measured.json \\
     --engine-revision 5f2d... --facts facts.json --capacity load.json -o release.json
   vramledger manifest ./model.gguf --device L4 --engine llamacpp --hash-weights \\
@@ -98,6 +98,7 @@ def _make(
     concurrency: int,
     plan_file: str | None,
     measurement_file: str | None,
+    logs: tuple[str, ...],
     reconciliation_file: str | None,
     facts_file: str | None,
     capacity_file: str | None,
@@ -116,7 +117,6 @@ def _make(
 
     when = time_text(at)
     facts, records = facts_from(facts_file, capacity_file)
-    measurement = _measurement(measurement_file)
     reconciliation, more = _reconciliation(reconciliation_file)
     identity, checkpoint = _model(
         model, headers=headers, hash_weights=hash_weights, allow_unpinned=allow_unpinned
@@ -126,6 +126,7 @@ def _make(
         plan, planned = _plan_from(plan_file)
     else:
         plan, planned = _plan(checkpoint, device, engine=engine, concurrency=concurrency, flags=flags), ()
+    measurement = _measurement(measurement_file, logs, plan.inputs.engine, when)
     build_identity = engine_identity(
         plan.inputs.engine, plan.inputs.engine_version, engine_revision, allow_unpinned=allow_unpinned
     )
@@ -234,16 +235,25 @@ def _refuse_flags(device: str | None, engine: str, flags: dict[str, object]) -> 
         )
 
 
-def _measurement(file: str | None) -> Measurement | None:
-    from vramledger.cli.manifest_inputs import read_file
+def _measurement(file: str | None, logs: tuple[str, ...], engine: str, when: str) -> Measurement | None:
+    """What was measured: a published measurement, or the engine's log. Times without a year are read as of `when`, so that
+    the same inputs give the same bytes."""
+    from vramledger.cli.manifest_inputs import read_file, seconds
+    from vramledger.errors import FlagError
     from vramledger.models.sources.bounded_file import shown
 
-    if file is None:
-        return None
-    from vramledger.documents.measurement_reader import read_measurement
+    if file is not None and logs:
+        raise FlagError("give --measurement or --log, not both", flag="log")
+    if file is not None:
+        from vramledger.documents.measurement_reader import read_measurement
 
-    data, path = read_file(file)
-    return read_measurement(data, where=shown(path))
+        data, path = read_file(file)
+        return read_measurement(data, where=shown(path))
+    if not logs:
+        return None
+    from vramledger.telemetry.log_measurement import log_measurement
+
+    return log_measurement(logs, engine=engine, now_s=seconds(when))
 
 
 def _reconciliation(file: str | None) -> tuple[Reconciliation | None, tuple[SourceRecord, ...]]:
@@ -303,6 +313,13 @@ command = EngineCommand(
         ),
         _file_option(
             "measurement_file", "--measurement", "What vramledger measure or log wrote with --json."
+        ),
+        GroupedOption(
+            ["logs", "--log"],
+            multiple=True,
+            metavar="FILE",
+            help="A log of the engine, read on the spot; the files of a rotated one in their order.",
+            group=EVIDENCE,
         ),
         _file_option("reconciliation_file", "--reconciliation", "What vramledger reconcile --json wrote."),
         _file_option(

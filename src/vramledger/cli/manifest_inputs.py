@@ -141,3 +141,10 @@ def time_text(text: str | None) -> str:
         flag="at",
         value=text[:80],
     )
+
+
+def seconds(text: str) -> float:
+    """Unix time of what `time_text` gave."""
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()

@@ -38,7 +38,9 @@ class Identified(Struct, frozen=True, kw_only=True):
     model: str
 
 
-def identify(text: str, *, hash_weights: bool = False, endpoint: str | None = None) -> Identified:
+def identify(
+    text: str, *, hash_weights: bool = False, endpoint: str | None = None, cache_dir: Path | None = None
+) -> Identified:
     """The model at a folder, a file or a hub id, as `load_source` finds it.
 
     Of weight files the header is hashed and the size taken, with `hash_weights` the whole content. On the hub the commit
@@ -58,16 +60,16 @@ def identify(text: str, *, hash_weights: bool = False, endpoint: str | None = No
             only = (path.name,)
         return _local(text, folder_listing(path.parent), path.parent, only, hash_weights)
     if is_hub_id(text):
-        return _of_hub(text, endpoint)
+        return _of_hub(text, endpoint, cache_dir)
     raise SourceError(
         f"{shown(text)} is neither an existing file or folder nor a hub id such as org/name", text=shown(text)
     )
 
 
-def _of_hub(text: str, endpoint: str | None) -> Identified:
+def _of_hub(text: str, endpoint: str | None, cache_dir: Path | None) -> Identified:
     from vramledger.models.sources.hub import hub_listing
 
-    listing = hub_listing(text, endpoint=endpoint)
+    listing = hub_listing(text, endpoint=endpoint, cache_dir=cache_dir)
     # Snapshots of the hub's cache lie in a folder named after their commit.
     commit = Path(listing.fetch(CONFIG)).parent.name
     if not _COMMIT.fullmatch(commit):
