@@ -16,7 +16,7 @@ from vramledger.observation import Event, Observation, Value
 from vramledger.telemetry.log_tally import LogTally
 
 # Events that come again and again in service: summed up instead of listed.
-REPEATED = frozenset({Event.STEP, Event.ADMITTED, Event.PREEMPTION})
+REPEATED = frozenset({Event.STEP, Event.ADMITTED, Event.FINISHED, Event.PREEMPTION})
 MOST_LISTED = 5_000
 MOST_STATED = 200
 _STATING = frozenset({Event.VERSION, Event.SETTINGS, Event.MODEL, Event.KV_POOL})
@@ -30,7 +30,7 @@ _WARMUP = frozenset(
 class ObservationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was said. Names of values end in their unit; a printed size is as wide as its rounding."""
 
-    event: Event
+    event: Annotated[str, Meta(description="What kind of thing was said; new kinds may come.")]
     phase: LogPhase
     engine: str | None
     at_s: Annotated[float | None, Meta(description="Unix time; None where none was printed.")]
@@ -59,7 +59,7 @@ class SeriesDocument(msgspec.Struct, frozen=True, kw_only=True):
 class RepeatedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of one kind that come again and again, by who prints them."""
 
-    event: Event
+    event: Annotated[str, Meta(description="What kind of thing was said; new kinds may come.")]
     engine: str | None
     printer: str | None
     count: int

@@ -26,7 +26,12 @@ LONGEST_FAILURE = 400
 LONGEST_VALUE = 80
 _LEFT_OUT = frozenset({"elapsed_s", "message"})
 _IDENTITY = ("engine_version", "model", "architecture", "dtype", "quantization", "device")
-_NOUNS = {Event.STEP: "report", Event.ADMITTED: "admission", Event.PREEMPTION: "preemption"}
+_NOUNS: dict[str, str] = {
+    Event.STEP: "report",
+    Event.ADMITTED: "admission",
+    Event.FINISHED: "finished request",
+    Event.PREEMPTION: "preemption",
+}
 _STYLES: dict[LogPhase, str] = {"load": "weights", "warm-up": "graph_pool", "service": "kv_cache"}
 
 

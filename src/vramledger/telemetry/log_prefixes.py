@@ -30,6 +30,9 @@ _WORKER = re.compile(r"VllmWorker-(\d{1,5}) |.*\brank=(\d{1,5})\b")
 ZONED, DATED, YEARLESS = 3, 2, 1
 
 
+Rule = tuple[re.Pattern[str], Callable[["Prefix", re.Match[str]], bool]]
+
+
 class Prefix:
     """What the layers taken off so far said. `own` tells that the printer itself said it, not only a collector."""
 
@@ -48,7 +51,7 @@ class Prefix:
         self.process: str | None = None
         self.container: str | None = None
         self.own = False
-        self.after_time = False
+        self.after_time: tuple[Rule, ...] = ()
 
     def copy(self) -> Prefix:
         other = Prefix(self.reference_s)
@@ -114,13 +117,10 @@ def peel(text: str, prefix: Prefix) -> str:
     return text
 
 
-Rule = tuple[re.Pattern[str], Callable[[Prefix, re.Match[str]], bool]]
-
-
 def _peeled_once(text: str, prefix: Prefix) -> str | None:
     if prefix.after_time:
-        prefix.after_time = False
-        for pattern, told in _AFTER_TIME:
+        rules, prefix.after_time = prefix.after_time, ()
+        for pattern, told in rules:
             match = pattern.match(text)
             if match is not None and told(prefix, match):
                 return text[match.end() :]
@@ -136,7 +136,7 @@ def _peeled_once(text: str, prefix: Prefix) -> str | None:
 
 def _iso(prefix: Prefix, match: re.Match[str]) -> bool:
     year, month, day, clock, zone = match.groups()[:5]
-    prefix.after_time = True
+    prefix.after_time = _AFTER_TIME
     return prefix.take_time(full_time(year, month, day, clock, zone or ""), ZONED if zone else DATED)
 
 
@@ -144,6 +144,7 @@ def _own_iso(prefix: Prefix, match: re.Match[str]) -> bool:
     if not _iso(prefix, match):
         return False
     prefix.own = True
+    prefix.after_time = _AFTER_OWN_TIME
     rest = match.group(6)
     if rest:
         prefix.take_process(rest.strip())
@@ -154,7 +155,7 @@ def _rust(prefix: Prefix, match: re.Match[str]) -> bool:
     if not _iso(prefix, match):
         return False
     prefix.take_level(match.group(6))
-    prefix.after_time = False
+    prefix.after_time = ()
     return True
 
 
@@ -176,7 +177,7 @@ def _dmesg_date(prefix: Prefix, match: re.Match[str]) -> bool:
 
 
 def _syslog(prefix: Prefix, match: re.Match[str]) -> bool:
-    prefix.after_time = True
+    prefix.after_time = _AFTER_SYSLOG
     month, day, clock = match.groups()
     return prefix.take_time(yearless_time(month, day, clock, prefix.reference_s), YEARLESS)
 
@@ -184,7 +185,7 @@ def _syslog(prefix: Prefix, match: re.Match[str]) -> bool:
 def _syslog_5424(prefix: Prefix, match: re.Match[str]) -> bool:
     prefix.take_container(match.group(7))
     kept = _iso(prefix, match)
-    prefix.after_time = False
+    prefix.after_time = ()
     return kept
 
 
@@ -201,7 +202,7 @@ def _since_boot(prefix: Prefix, match: re.Match[str]) -> bool:
 
 
 def _epoch(prefix: Prefix, match: re.Match[str]) -> bool:
-    prefix.after_time = True
+    prefix.after_time = _AFTER_TIME
     return prefix.take_time(float(match.group(1)), ZONED)
 
 
@@ -219,7 +220,7 @@ def _logfmt(prefix: Prefix, match: re.Match[str]) -> bool:
     if match.group(6):
         prefix.take_level(match.group(6))
     kept = _iso(prefix, match)
-    prefix.after_time = False
+    prefix.after_time = ()
     return kept
 
 
@@ -234,7 +235,8 @@ def _rank(prefix: Prefix, match: re.Match[str]) -> bool:
 
 
 def _container(prefix: Prefix, match: re.Match[str]) -> bool:
-    if prefix.own:
+    """A service of compose; after a printer's own prefix only one with a number, any other word may be text."""
+    if prefix.own and not match.group(1)[-1].isdigit():
         return False
     prefix.take_container(match.group(1))
     return True
@@ -254,15 +256,24 @@ def _rule(pattern: str, told: Callable[[Prefix, re.Match[str]], bool]) -> Rule:
 
 
 # What may follow a time directly; elsewhere these would take words of the text.
+_AFTER_OWN_TIME: tuple[Rule, ...] = (
+    _rule(r"- [\w.]{1,100} - " + _LEVEL + r" - (?:[\w./]{1,100}:\d{1,6} - )?", _level),
+    _rule(r"\[\d{1,10}\] (?=\[)", _nothing),
+    _rule(
+        _LEVEL + r"(?= )(?! +\d\d-\d\d )(?! +\[[\w./-]{1,200}\.py:)(?: +[\w.:<>-]{1,200}:(?= ))? *", _level
+    ),
+)
 _AFTER_TIME: tuple[Rule, ...] = (
     _rule(r"(?:stdout|stderr) [FP](?: |$)", _nothing),
     _rule(r"\| *" + _LEVEL + r" *\| *[^|\s]{1,200} - ", _level),
-    _rule(r"- [\w.]{1,100} - " + _LEVEL + r" - (?:[\w./]{1,100}:\d{1,6} - )?", _level),
-    _rule(r"\[\d{1,10}\] (?=\[)", _nothing),
-    _rule(_LEVEL + r"(?= )(?: +[\w.:<>-]{1,200}:(?= ))? *", _level),
     _rule(r"\{(?:[\w.]{1,100}=\"[^\"]{0,300}\"(?:, ?)?){1,40}\} ", _nothing),
-    _rule(r"[\w.:-]{1,255} ([\w./@+-]{1,128}(?:\[\d{1,10}\])?): ", _host),
+    _rule(r"[\w.:-]{1,255} ((?:[\w./@+-]{1,128}\[\d{1,10}\])|kernel): ", _host),
     _rule(r"[\w./-]{1,100}\.go:\d{1,6}: ", _nothing),
+    *_AFTER_OWN_TIME,
+)
+_AFTER_SYSLOG: tuple[Rule, ...] = (
+    _rule(r"[\w.:-]{1,255} ([\w./@+-]{1,128}(?:\[\d{1,10}\])?): ", _host),
+    *_AFTER_TIME,
 )
 # What begins with a letter and is a prefix looks like one of these.
 _WORD = re.compile(
@@ -282,7 +293,7 @@ _BRACKET = (
     _rule(r"\[(?:" + _LEVEL[1:-1] + r"|[IWEFVD])\] ?", _bracketed_level),
     _rule(r"\[(?:RANK |rank|default|gpu_?i?d?=)(\d{1,6})\]:? ?", _rank),
     _rule(r"\[\d{1,9},(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _rank),
-    _rule(r"\[pod/([^\]\s]{1,300})\] ?", _container),
+    _rule(r"\[pod/([^\]\s]{1,300})\] ?", _host),
     _rule(r"\[ {0,8}(\d{1,10}\.\d{6})\] ?(?:\[ {0,8}[TC]\d{1,8}\] ?)?", _since_boot),
     _rule(r"\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})\] ?", _dmesg_date),
     _rule(r"\[([IWEF])(\d\d)(\d\d) (\d\d:\d\d:\d\d\.\d{1,9}) [^\]]{1,160}\] ?", _engine_time),
