@@ -118,9 +118,11 @@ def test_a_quiet_printer_ends_a_message_of_several_lines(tmp_path: Path) -> None
     seen: list[str] = []
     steps: list[Callable[[], object]] = [append(path, b" because\n"), nothing, nothing, nothing]
     two = line_pattern(Event.FAILURE, "Failed:", r"Failed:(?:\n(?P<reason>.*))?", source="test", following=2)
-    following = Following(
-        stop=lambda: not steps, wait=lambda _: steps.pop(0)() and None, poll_s=0.5, quiet_s=1.0
-    )
+
+    def wait(_: float) -> None:
+        steps.pop(0)()
+
+    following = Following(stop=lambda: not steps, wait=wait, poll_s=0.5, quiet_s=1.0)
     for one in read_log(path, follow=following, patterns=[two]):
         seen.append(str(one.values["reason"]))
         assert steps, "told before the reading ended"
