@@ -50,6 +50,16 @@ def classify(facts: Facts) -> Answer:
     )
     best = scores[0] if scores else None
     second = scores[1] if len(scores) > 1 else None
+    if not (facts.kind or facts.symptoms or facts.device_slope_bytes_per_h or facts.host_slope_bytes_per_h):
+        # Only where a log ends tells it.
+        return Answer(
+            failure_class=None if best is None else best[0],
+            runner_up=None if second is None else second[0],
+            confidence=Confidence.LOW,
+            scores=tuple(scores),
+            spoken=spoken,
+            surer=(HOW_TO_LEARN["kernel_says_oom"],),
+        )
     margin = 0 if best is None else best[1] - (0 if second is None else second[1])
     confidence = _confidence(0 if best is None else best[1], margin, spoken, best and best[0], facts)
     return Answer(

@@ -14,7 +14,7 @@ from vramledger.diagnosis.gathering import Peak, facts_of, frames_near
 from vramledger.diagnosis.incident import Incident, incidents, standing_of
 from vramledger.diagnosis.ledger_lines import LedgerLine, ledger_lines, prevention
 from vramledger.diagnosis.messages.kind import Standing
-from vramledger.diagnosis.moment import Moment, moment
+from vramledger.diagnosis.moment import Moment, moment, time_of
 from vramledger.diagnosis.remarks import symptoms
 from vramledger.diagnosis.remedies import Planner, Remedy, remedies
 from vramledger.diagnosis.trends import Trend, trends
@@ -91,7 +91,7 @@ def _diagnosis(
 ) -> Diagnosis:
     first = incident.first
     before = incident.before or _around(incident)
-    now = moment(before, first.at_s)
+    now = moment(before, time_of(first))
     sums = arithmetic(incident.companions, now.sizes, {**now.settings, **settings})
     rising = trends(samples, since_s=now.ready_at_s, until_s=first.at_s)
     facts = facts_of(
@@ -160,7 +160,7 @@ def _without_message(
     )
     if last is None:
         return None
-    now = moment(everything, last.at_s)
+    now = moment(everything, time_of(last))
     rises = any(item.rises for item in trends(samples, since_s=now.ready_at_s, until_s=None))
     if rises or (now.ready is False and any(item.event is Event.WEIGHTS for item in everything)):
         return Incident(first=last, lines=(), before=tuple(everything))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.incident import standing_of
 from vramledger.diagnosis.messages.kind import Standing
@@ -22,7 +24,7 @@ def evidence_lines(told: Diagnosis) -> list[tuple[str, Observation]]:
     first = ("description" if told.told_in_words else "first cause", incident.first)
     if told.told_in_words and told.facts.symptoms == frozenset():
         first = ("last line", incident.first)
-    after = [(_word(standing_of(item)), item) for item in incident.lines if item is not incident.first]
+    after = _once_a_kind(item for item in incident.lines if item is not incident.first)
     found, seen = [], set()
     for what, item in (*before, first, *after):
         key = (item.place.source, item.place.line, item.text)
@@ -30,6 +32,17 @@ def evidence_lines(told: Diagnosis) -> list[tuple[str, Observation]]:
             seen.add(key)
             found.append((what, item))
     return found[:MOST]
+
+
+def _once_a_kind(lines: Iterable[Observation]) -> list[tuple[str, Observation]]:
+    """The first line of each kind of message and printer, with the number of further ones."""
+    groups: dict[tuple[object, ...], list[Observation]] = {}
+    for item in lines:
+        groups.setdefault((item.event, item.values.get("message"), item.process, item.rank), []).append(item)
+    return [
+        (_word(standing_of(items[0])) + (f" ({len(items)} times)" if len(items) > 1 else ""), items[0])
+        for items in groups.values()
+    ]
 
 
 def _word(standing: Standing | None) -> str:

@@ -1,7 +1,7 @@
 """Functions whose name in a traceback, near a failure, tells what was under way.
 
 Names are the engines' own, of vllm/worker and v1/worker, sglang/srt, text_generation_server, tensorrt_llm/_torch, ggml;
-the reader finds them as `in NAME`, `NAME(` or `NAME ->`.
+a line is a frame where it ends as Python's do (`File ..., line N, in NAME`) or says "frame: NAME".
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _pattern(function: str, stage: Stage) -> LinePattern:
     return LinePattern(
         event=Event.FRAME,
         anchor=function,
-        pattern=re.compile(rf"(?:\bin |frame: |[.:(> ]|^)(?P<function>{name})(?=\s*$|\(|\)| ->|[\s,:(])"),
+        pattern=re.compile(rf"(?:, in |frame: .{{0,200}}?\b)(?P<function>{name})\b"),
         source=_SOURCE,
         constants={"stage": stage.value},
     )

@@ -14,14 +14,15 @@ from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.messages.pool_reading import pool_books
 from vramledger.diagnosis.messages.readings import size_of, whole_of
 from vramledger.diagnosis.messages.torch_reading import torch_oom
-from vramledger.diagnosis.moment import Moment, frame_stage
+from vramledger.diagnosis.moment import Moment, frame_stage, time_of
 from vramledger.diagnosis.terms import RECOVERING, Stage
 from vramledger.diagnosis.trends import Trend, is_host
+from vramledger.engines import find_printed
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Observation, Value
 
-# Frames of a traceback stand within so many lines of its message, before it or after it.
-FRAME_LINES = 400
+# Frames of a traceback stand within so many lines before its message, or after it where a log prints the message first.
+FRAMES_BEFORE, FRAMES_AFTER = 160, 80
 # Where a message is at home when nothing else tells where it stood.
 _HOME = {
     "vllm-cumem-oom": Stage.WAKE,
@@ -62,7 +63,7 @@ def facts_of(
     """Everything that is known, by the rules' names. `settings` are what the user gave; the log's own stand behind them."""
     messages = incident.companions
     values = merged_values(messages)
-    known = {**now.settings, **(settings or {})}
+    known = {**now.settings, **own_names(engine, now.settings), **(settings or {})}
     kind = incident.kind
     parsed = next((found for found in map(torch_oom, messages) if found is not None), None)
     stage, told_by = _stage(incident, now, frames, symptoms)
@@ -78,7 +79,7 @@ def facts_of(
     device_trend = next((item for item in rising if not is_host(item.name)), None)
     host_trend = next((item for item in rising if is_host(item.name)), None)
     peak = snapshots[0] if snapshots else None
-    at, ready_at = incident.first.at_s, now.ready_at_s
+    at, ready_at = time_of(incident.first), now.ready_at_s
     return Facts(
         kind="" if kind is None else kind.name,
         standing=standing_of(incident.first) or Standing.CAUSE,
@@ -150,6 +151,8 @@ def _stage(
         return found[0], "frame"
     kind = incident.kind
     home = None if kind is None else _HOME.get(kind.name)
+    if _one_token_each(incident, now):
+        return Stage.DECODE, "log"
     if now.stage is not None and not (home is not None and now.ready is not False):
         return _first_request(now.stage, now), "log"
     if home is not None:
@@ -167,8 +170,35 @@ def _stage(
     return None, ""
 
 
+def _one_token_each(incident: Incident, now: Moment) -> bool:
+    """Whether a batch that found no cells had no more tokens than there are running requests: then each generated one."""
+    kind = incident.kind
+    wanted = whole_of(incident.first.values, "requested_tokens")
+    return (
+        kind is not None
+        and kind.domain is Domain.KV_POOL
+        and now.ready is True
+        and wanted is not None
+        and now.running_requests is not None
+        and wanted <= now.running_requests
+    )
+
+
 def _first_request(stage: Stage, now: Moment) -> Stage:
     return Stage.FIRST_REQUEST if stage is Stage.SERVING and now.ready and not now.served else stage
+
+
+def own_names(engine: str | None, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Printed settings under the names of the engine's flags, numbers as numbers."""
+    printed = None if engine is None else find_printed(engine)
+    flag_of = {} if printed is None else printed.FLAG_OF
+    return {flag_of.get(name, name): _plain(value) for name, value in settings.items()}
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 18:
+        return int(value)
+    return value
 
 
 def frames_near(incident: Incident, observations: Sequence[Observation]) -> list[Observation]:
@@ -179,7 +209,7 @@ def frames_near(incident: Incident, observations: Sequence[Observation]) -> list
         for item in observations
         if item.event is Event.FRAME
         and item.place.source == place.source
-        and abs(item.place.line - place.line) <= FRAME_LINES
+        and -FRAMES_BEFORE <= item.place.line - place.line <= FRAMES_AFTER
         and (item.process == incident.first.process or item.process is None or incident.first.process is None)
     ]
 

@@ -38,7 +38,19 @@ _OF_ENGINE: dict[tuple[str, Event], Stage] = {
     ("sglang", Event.WEIGHTS): Stage.KV_ALLOC,
     ("tensorrt-llm", Event.WEIGHTS): Stage.RUNTIME_BUFFERS,
 }
-_BUFFERS = {"model": Stage.WEIGHT_LOAD, "kv": Stage.COMPUTE_BUFFERS, "compute": Stage.WARMUP_FORWARD}
+_BUFFERS = {
+    "model": Stage.WEIGHT_LOAD,
+    "kv": Stage.COMPUTE_BUFFERS,
+    "rs": Stage.COMPUTE_BUFFERS,
+    "compute": Stage.WARMUP_FORWARD,
+}
+_STEPS = {
+    "context": Stage.KV_ALLOC,
+    "cache": Stage.KV_ALLOC,
+    "graphs": Stage.GRAPH_CAPTURE,
+    "graph": Stage.GRAPH_CAPTURE,
+    "capture begins": Stage.GRAPH_CAPTURE,
+}
 _BEGINNINGS = frozenset(
     {
         Event.VERSION,
@@ -76,18 +88,30 @@ class Moment(Struct, frozen=True, kw_only=True):
     admitted_line: Observation | None = None
     preemptions: int = 0
     sizes: dict[str, ByteRange] = {}
+    model: str | None = None
     settings: dict[str, Value] = {}
     notable: tuple[Observation, ...] = ()
 
 
+def time_of(item: Observation) -> float | None:
+    """Unix time, or seconds since its printer started where it prints only these: comparable within one source."""
+    elapsed = item.values.get("elapsed_s")
+    if item.at_s is not None:
+        return item.at_s
+    return float(elapsed) if isinstance(elapsed, int | float) and not isinstance(elapsed, bool) else None
+
+
 def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
-    """The moment after these observations of one instance, in order."""
+    """The moment after these observations of one instance, in order; `at_s` is the failure's time as `time_of` has it."""
+    busy: set[int] = set()
+    slots_seen = False
     stage: Stage | None = None
     stage_line = step = admitted = None
     ready: bool | None = None
     ready_at = None
     served = False
     preemptions = 0
+    model: str | None = None
     prefill = decode = False
     sizes: dict[str, ByteRange] = {}
     settings: dict[str, Value] = {}
@@ -101,33 +125,47 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
             stage, stage_line = found, item
         match item.event:
             case Event.READY:
-                ready, ready_at = True, item.at_s
+                ready, ready_at = True, time_of(item)
+            case Event.MODEL if isinstance(item.values.get("model"), str):
+                model = str(item.values["model"])
             case Event.SETTINGS:
                 settings.update(item.values)
             case Event.STEP:
-                served, ready, step = True, True, item
+                served = served or item.values.get("phase") != "idle"
+                ready, step = True, item
                 figures.update(item.values)
-                if _whole(item.values, "running_requests") or is_prefill(item) or is_decode(item):
+                if item.values.get("phase") == "released":
+                    busy.discard(_whole(item.values, "slot_id") or 0)
+                elif item.values.get("phase") == "idle":
+                    busy.clear()
+                    prefill = decode = False
+                elif _whole(item.values, "running_requests") or is_prefill(item) or is_decode(item):
                     prefill, decode = is_prefill(item), is_decode(item) or not is_prefill(item)
             case Event.ADMITTED:
                 served, admitted, prefill = True, item, True
+                slot = _whole(item.values, "slot_id")
+                if slot is not None:
+                    slots_seen = True
+                    busy.add(slot)
             case Event.PREEMPTION:
                 served = True
-                preemptions += _whole(item.values, "preempted_requests") or 1
+                stated = _whole(item.values, "preempted_requests")
+                preemptions += 1 if stated is None else stated
             case _:
                 pass
         if item.event in _NOTABLE:
             notable[item.event] = item
         sizes.update({name: value for name, value in item.values.items() if isinstance(value, ByteRange)})
     last = admitted if prefill and admitted is not None else step
-    recent = last is not None and (at_s is None or last.at_s is None or at_s - last.at_s <= JUST_BEFORE_S)
+    then = None if last is None else time_of(last)
+    recent = last is not None and (then is None or at_s is None or at_s - then <= JUST_BEFORE_S)
     return Moment(
         stage=stage,
         stage_line=stage_line,
         ready=ready,
         ready_at_s=ready_at,
         served=served,
-        running_requests=_whole(figures, "running_requests"),
+        running_requests=len(busy) if slots_seen else _whole(figures, "running_requests"),
         waiting_requests=_whole(figures, "waiting_requests"),
         kv_usage_ratio=_number(figures, "kv_usage_ratio"),
         scheduled_tokens=_whole(figures, "scheduled_tokens"),
@@ -138,6 +176,7 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
         admitted_line=admitted,
         preemptions=preemptions,
         sizes=sizes,
+        model=model,
         settings=settings,
         notable=tuple(notable.values()),
     )
@@ -170,7 +209,9 @@ def _stage_after(item: Observation, stage: Stage | None) -> Stage | None:
     if isinstance(stated, str) and stated in set(Stage):
         return Stage(stated)
     if item.event is Event.BUFFER:
-        return _BUFFERS.get(str(item.values.get("buffer"))) if stage not in IN_SERVICE else None
+        return _BUFFERS.get(str(item.values.get("buffer")).lower()) if stage not in IN_SERVICE else None
+    if item.event is Event.WARMUP:
+        return _STEPS.get(str(item.values.get("step")), Stage.WARMUP_FORWARD)
     found = _OF_ENGINE.get((item.engine or "", item.event), _AFTER.get(item.event))
     if found in (Stage.STARTING,) and stage is not None and stage not in IN_SERVICE:
         return None
@@ -181,12 +222,12 @@ def _stage_after(item: Observation, stage: Stage | None) -> Stage | None:
 
 def is_prefill(item: Observation) -> bool:
     """Whether a step computed prompts."""
-    return item.values.get("batch") == "prefill" or bool(_whole(item.values, "prefill_tokens"))
+    return item.values.get("phase") == "prefill" or bool(_whole(item.values, "prefill_tokens"))
 
 
 def is_decode(item: Observation) -> bool:
     """Whether a step generated only."""
-    return item.values.get("batch") == "decode"
+    return item.values.get("phase") == "decode"
 
 
 def frame_stage(frames: Iterable[Observation]) -> tuple[Stage, Observation] | None:

@@ -119,6 +119,9 @@ def _candidates(case: Case) -> Iterator[Remedy]:
     if facts.domain is Domain.HOST:
         yield from _host(case)
         return
+    if facts.domain is Domain.KV_POOL:
+        yield from _pool(case)
+        return
     if slack_covers(facts) and facts.domain is Domain.DEVICE:
         yield from _expandable(case)
     match case.failure_class:
@@ -301,7 +304,7 @@ def _bytes_per_token(case: Case) -> float | None:
     """By the log's own pool: its bytes over its tokens."""
     pool = case.facts.pool_bytes
     for item in case.moment.notable:
-        tokens = item.values.get("kv_tokens")
+        tokens = item.values.get("kv_tokens", item.values.get("cells_count"))
         if pool is not None and isinstance(tokens, int) and tokens > 0:
             return pool.expected / tokens
     needed, length = case.facts.needed_bytes, case.sums.wanted_tokens
@@ -548,6 +551,58 @@ def _wait(case: Case) -> Iterator[Remedy]:
     )
 
 
+def _pool(case: Case) -> Iterator[Remedy]:
+    """Of a pool that ran full: fewer requests at once, narrower KV, a larger pool; of broken books a restart."""
+    if case.failure_class is FailureClass.RECOVERY:
+        yield from _wait(case)
+    yield from _cap(case)
+    yield from _narrow_kv(case)
+    yield from _larger_pool(case)
+    if case.facts.pool_loss_tokens:
+        yield from _leak(case)
+
+
+def _larger_pool(case: Case) -> Iterator[Remedy]:
+    if case.facts.pool_loss_tokens:
+        return
+    if case.knobs.share is None:
+        name, now = case.knobs.length, _number(case, case.knobs.length)
+        pool = case.facts.pool_bytes
+        if name is None or now is None:
+            return
+        more = "" if pool is None else f" and takes {format_bytes(pool.expected)} more"
+        yield Remedy(
+            change=f"{name} {now} → {2 * now}",
+            effect=f"doubles the pool's tokens{more}",
+            tokens=now,
+            basis=Basis.MESSAGES,
+        )
+        return
+    share, size = _ratio(case, case.knobs.share), _device_bytes(case)
+    if share is None or size is None or share + 0.02 > 0.97:
+        return
+    tried = _tried(case, {case.knobs.share: round(share + 0.02, 4)})
+    per_token = _bytes_per_token(case)
+    tokens = (
+        _gained(*tried) if tried is not None else None if per_token is None else int(0.02 * size / per_token)
+    )
+    if tokens is None:
+        return
+    yield Remedy(
+        change=f"{case.knobs.share} {share:g} → {share + 0.02:g}",
+        effect=f"adds {tokens:,} KV tokens; {format_bytes(int(0.02 * size))} less are left for activations",
+        tokens=tokens,
+        basis=Basis.LEDGER if tried is not None else Basis.MESSAGES,
+    )
+
+
+def _device_bytes(case: Case) -> int | None:
+    total = case.facts.total_bytes or case.moment.sizes.get("total_bytes")
+    if total is not None:
+        return total.expected
+    return None if case.base is None else case.base.inputs.device_total_bytes
+
+
 def _cap(case: Case) -> Iterator[Remedy]:
     facts = case.facts
     if facts.domain is not Domain.KV_POOL or facts.pool_loss_tokens is not None:
@@ -576,9 +631,10 @@ def _cap(case: Case) -> Iterator[Remedy]:
 
 def _pool_tokens(case: Case) -> int | None:
     for item in reversed(case.moment.notable):
-        tokens = item.values.get("kv_tokens")
-        if isinstance(tokens, int) and not isinstance(tokens, bool):
-            return tokens
+        for name in ("kv_tokens", "cells_count"):
+            tokens = item.values.get(name)
+            if isinstance(tokens, int) and not isinstance(tokens, bool):
+                return tokens
     return None if case.base is None else _tokens(case.base)
 
 
@@ -604,8 +660,25 @@ def _leak(case: Case) -> Iterator[Remedy]:
         yield from _less_share(case)
 
 
+def _shorter_context(case: Case) -> Iterator[Remedy]:
+    """Of a KV cache that is allocated for the whole context at once."""
+    facts, name = case.facts, case.knobs.length
+    now = _number(case, name)
+    if facts.stage is not Stage.KV_ALLOC or name is None or now is None or facts.requested_bytes is None:
+        return
+    half = facts.requested_bytes.expected // 2
+    yield Remedy(
+        change=f"{name} {now} → {now // 2}",
+        effect=f"this allocation shrinks by {format_bytes(half)}, costs {now // 2:,} KV tokens",
+        frees_bytes=half,
+        tokens=-(now // 2),
+        basis=Basis.MESSAGES,
+    )
+
+
 def _host(case: Case) -> Iterator[Remedy]:
     facts = case.facts
+    yield from _shorter_context(case)
     base = case.base
     if base is not None and base.ranks:
         peak = max((rank.weights.host_peak_bytes for rank in base.ranks), key=lambda size: size.expected)
@@ -626,7 +699,7 @@ def _host(case: Case) -> Iterator[Remedy]:
         )
     elif facts.requested_bytes is not None:
         yield Remedy(
-            change=f"raise the limit by {format_bytes(facts.requested_bytes.expected)} at least, or shrink what was asked for",
+            change=f"leave room for {format_bytes(facts.requested_bytes.expected)} more under the process's limit (ulimit -v, cgroup)",
             effect="one allocation of that size was refused",
             frees_bytes=facts.requested_bytes.expected,
             basis=Basis.MESSAGES,

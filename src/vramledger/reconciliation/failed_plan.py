@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from vramledger.answer import Plan
 from vramledger.diagnosis.remedies import Planner
-from vramledger.engines import engine_name, engine_names, find_engine
-from vramledger.engines.option import read_value
+from vramledger.engines import engine_name, engine_names
 from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import plan
+from vramledger.reconciliation.arguments import flags_of
 
 
 def planner_of(
@@ -34,25 +34,13 @@ def planner_of(
             flag="engine",
             value=engine,
         )
-    flags = flags_of(name, settings or {})
+    plain = {
+        key: value for key, value in (settings or {}).items() if isinstance(value, str | int | float | bool)
+    }
+    flags, _ = flags_of(name, plain.items())
     asked = name if version is None else f"{name}=={version}"
 
     def planner(changes: Mapping[str, object]) -> Plan:
         return plan(checkpoint, device, engine=asked, **{**flags, **changes})  # type: ignore[arg-type]
 
     return planner
-
-
-def flags_of(engine: str, settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings that are flags of the engine here, with values that they take."""
-    options = {option.name: option for option in find_engine(engine)[0].OPTIONS}
-    flags: dict[str, object] = {}
-    for name, value in settings.items():
-        option = options.get(name.lower().lstrip("-").replace("-", "_"))
-        if option is None or value is None:
-            continue
-        try:
-            flags[option.name] = read_value(option, value)
-        except FlagError:
-            continue
-    return flags
