@@ -89,6 +89,8 @@ def judge(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
     """Every report answered."""
     out = []
     for row in rows:
+        if row.get("class") is None:
+            continue
         found = answer_of(row)
         answer = None if found is None else found.answer
         domain = None if found is None else found.facts.domain
@@ -166,4 +168,6 @@ def text(judged: Sequence[Judged], *, worst: int = 12) -> str:
 
 if __name__ == "__main__":
     data = Path(sys.argv[1])
-    print(text(judge(read_reports(data)), worst=99))
+    for name in ("oom-reports.jsonl", "oom-messages-extra.jsonl"):
+        print(name)
+        print(text(judge(read_reports(data, name)), worst=99))

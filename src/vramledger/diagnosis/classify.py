@@ -78,12 +78,9 @@ def _confidence(
     if best is None or score < LIKELY or margin < LIKELY_MARGIN:
         return Confidence.LOW
     grounds = sum(max(rule.says.get(best, 0), 0) for rule in spoken.applied if not rule.by_words)
-    if (
-        score >= SURE
-        and margin >= SURE_MARGIN
-        and grounds >= SURE
-        and facts.standing is not Standing.CONSEQUENCE
-    ):
+    if facts.standing is Standing.CONSEQUENCE:
+        return Confidence.LOW
+    if score >= SURE and margin >= SURE_MARGIN and grounds >= SURE and facts.is_proven:
         return Confidence.HIGH
     return Confidence.MEDIUM if grounds >= LIKELY or score >= SURE else Confidence.LOW
 

@@ -19,7 +19,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `own_bytes` is what the failing process holds of the device, `others_bytes` what other processes hold, `slack_bytes` what its
     allocator has reserved and not handed out, `largest_free_run_bytes` the largest piece of that. `siblings` counts further
     processes on the same device, `siblings_alike` those of them that hold about as much as the failing one.
-    `needed_bytes` and `available_bytes` are an engine's own refusal. `pool_loss_tokens` is what a pool's books miss (negative:
+    `is_proven` is whether the message alone proves that memory was short. `needed_bytes` and `available_bytes` are an engine's own refusal. `pool_loss_tokens` is what a pool's books miss (negative:
     count twice). `device_slope_bytes_per_h` and `host_slope_bytes_per_h` are trends under constant load.
     `symptoms` are things said in words by whoever wrote the file.
     """
@@ -31,6 +31,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     stage: Stage | None = None
     stage_told_by: str = ""
     buffer: str | None = None
+    is_proven: bool = True
     requested_bytes: ByteRange | None = None
     free_bytes: ByteRange | None = None
     total_bytes: ByteRange | None = None

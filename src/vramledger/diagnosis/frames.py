@@ -83,6 +83,17 @@ def _pattern(function: str, stage: Stage) -> LinePattern:
     )
 
 
+def stage_in(text: str) -> Stage | None:
+    """The stage that a function named in a message's own text tells; that weights were being read, where it tells so."""
+    for pattern in FRAMES:
+        values = pattern.read(text)
+        if values is not None and "stage" in values:
+            return Stage(str(values["stage"]))
+        if values is not None and pattern.event is Event.LOAD_BEGIN:
+            return Stage.WEIGHT_LOAD
+    return None
+
+
 def _usage(anchor: str) -> LinePattern:
     return LinePattern(
         event=Event.STEP,
@@ -95,7 +106,26 @@ def _usage(anchor: str) -> LinePattern:
     )
 
 
+def _capture(call: str) -> LinePattern:
+    """A line of torch's own source that a traceback quotes."""
+    return LinePattern(
+        event=Event.FRAME,
+        anchor=f"{call}(",
+        pattern=re.compile(rf"[.](?P<function>{call})\("),
+        source="torch/cuda/graphs.py, 1.10 on",
+        constants={"stage": Stage.GRAPH_CAPTURE.value},
+    )
+
+
 FRAMES: tuple[LinePattern, ...] = (
+    _capture("capture_begin"),
+    _capture("capture_end"),
     *(_pattern(name, stage) for name, stage in FUNCTIONS.items()),
     _usage("kv_cache_usage"),
+    LinePattern(
+        event=Event.LOAD_BEGIN,
+        anchor="checkpoint shards",
+        pattern=re.compile(r"Loading (?:safetensors |pt )?checkpoint shards:? "),
+        source="transformers modeling_utils.py and its like in vLLM: progress of loading",
+    ),
 )

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from vramledger.diagnosis.arithmetic import Arithmetic, merged_values
 from vramledger.diagnosis.facts import Facts
+from vramledger.diagnosis.frames import stage_in
 from vramledger.diagnosis.incident import Incident, standing_of
 from vramledger.diagnosis.messages.executor_reading import executor_failure
 from vramledger.diagnosis.messages.kind import Domain, Standing
@@ -88,6 +89,7 @@ def facts_of(
         stage=stage,
         stage_told_by=told_by,
         buffer=_buffer(values),
+        is_proven=kind is None or kind.proves_memory or kernel_says_oom is True,
         requested_bytes=sums.wanted_bytes,
         free_bytes=sums.available_bytes if parsed is None else parsed.free,
         total_bytes=sums.total_bytes,
@@ -146,6 +148,9 @@ def _stage(
             return Stage.WEIGHT_LOAD, "message"
         if isinstance(stated, str) and stated in set(Stage) and standing_of(item) is not Standing.EVIDENCE:
             return _first_request(Stage(stated), now), "message"
+    named = next((stage for item in incident.companions if (stage := stage_in(item.text)) is not None), None)
+    if named is not None and named is not Stage.SERVING:
+        return named, "message"
     found = frame_stage(frames)
     if found is not None and found[0] is not Stage.SERVING:
         return found[0], "frame"

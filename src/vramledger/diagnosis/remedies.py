@@ -378,13 +378,16 @@ def _narrow_kv(case: Case) -> Iterator[Remedy]:
     text = ", ".join(f"{name} {value}" for name, value in changes.items())
     tried = _tried(case, changes)
     if tried is not None:
-        gained = _gained(*tried)
-        old = _tokens(tried[0])
+        gained, old = _gained(*tried), _tokens(tried[0])
+        freed = _worst(tried[0], _cache) - _worst(tried[1], _cache)
+        if gained and old:
+            effect = f"the pool holds {gained + old:,} tokens where it held {old:,}"
+        else:
+            effect = f"frees {format_bytes(freed)} of the KV cache a rank, costs no tokens"
         yield Remedy(
             change=text,
-            effect=f"the pool holds {gained + old:,} tokens where it held {old:,}"
-            if gained and old
-            else "halves KV",
+            effect=effect,
+            frees_bytes=freed if freed > 0 else None,
             tokens=gained,
             basis=Basis.LEDGER,
         )
@@ -398,6 +401,10 @@ def _narrow_kv(case: Case) -> Iterator[Remedy]:
         basis=Basis.MESSAGES if needed is not None else Basis.RULE,
         needs="--model and --device, for the tokens",
     )
+
+
+def _cache(rank: RankLedger) -> int:
+    return rank.owned(Owner.KV_CACHE).expected
 
 
 def _more_ranks(case: Case) -> Iterator[Remedy]:
@@ -680,7 +687,11 @@ def _host(case: Case) -> Iterator[Remedy]:
     facts = case.facts
     yield from _shorter_context(case)
     base = case.base
-    if base is not None and base.ranks:
+    if (
+        base is not None
+        and base.ranks
+        and facts.stage in (None, Stage.STARTING, Stage.HOST_LOAD, Stage.WEIGHT_LOAD)
+    ):
         peak = max((rank.weights.host_peak_bytes for rank in base.ranks), key=lambda size: size.expected)
         ranks = sum(len(rank.ranks) for rank in base.ranks)
         yield Remedy(

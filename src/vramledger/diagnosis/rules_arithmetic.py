@@ -35,6 +35,7 @@ DECIDES, STRONG, SUGGESTS, HINTS, AGAINST = (
 TINY_SHARE = 0.25
 MUCH_HELD_BY_OTHERS = 0.25
 HOURS_OF_A_TREND = 0.5
+_AT_THE_START = frozenset({"lmdeploy-oom", "tensorrt-out-of-memory", "tensorrt-request-refused"})
 SMALL_SEGMENT_BYTES = 2 * 2**20
 
 
@@ -188,6 +189,13 @@ RULES: tuple[Rule, ...] = (
         "several processes that hold about as much as this one are on its device: ranks are mapped to the wrong devices",
     ),
     _rule(
+        "allocated-at-the-start",
+        ("kind",),
+        lambda facts: facts.kind in _AT_THE_START and facts.stage in (None, Stage.STARTING),
+        {LOAD: SUGGESTS, WARM: HINTS},
+        "this engine takes weights, pool and buffers from the driver when it starts, and little later",
+    ),
+    _rule(
         "before-the-pool",
         ("engine", "allocated_bytes", "total_bytes"),
         _before_pool,
@@ -269,7 +277,7 @@ RULES: tuple[Rule, ...] = (
             and facts.ready is not True
             and facts.standing is Standing.CAUSE
         ),
-        {LOAD: STRONG},
+        {LOAD: SUGGESTS},
         "host memory ran out and nothing says that the instance was ready: host memory peaks while weights are read",
         step=Step.TREND,
     ),

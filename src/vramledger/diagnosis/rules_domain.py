@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "not-memory",
         ("domain",),
-        _is(Domain.NONE),
+        lambda facts: facts.domain is Domain.NONE and facts.standing is Standing.CAUSE,
         {NONE: DECIDES},
         "the first cause is not a lack of memory",
     ),
@@ -103,6 +103,17 @@ RULES: tuple[Rule, ...] = (
         _pool_in(Stage.DECODE, Stage.IDLE_CHECK),
         {GROWTH: DECIDES, SPIKE: Weight.HINTS},
         "running requests outgrew the engine's own pool while they generated",
+    ),
+    _rule(
+        "pool-full",
+        ("domain",),
+        lambda facts: (
+            facts.domain is Domain.KV_POOL
+            and facts.stage in (None, Stage.SERVING)
+            and facts.pool_loss_tokens is None
+        ),
+        {GROWTH: STRONG, SPIKE: SUGGESTS},
+        "the engine's own pool ran full in service: requests fill it while they generate, long prompts at once",
     ),
     _rule(
         "workspace-of-one-step",

@@ -11,6 +11,7 @@ from vramledger.diagnosis.frames import FRAMES
 from vramledger.diagnosis.gathering import Peak
 from vramledger.diagnosis.messages import FAILURES
 from vramledger.diagnosis.remarks import LONGEST_TEXT_BYTES
+from vramledger.diagnosis.thinning import thinned
 from vramledger.errors import SourceError
 from vramledger.observation import Event, Observation, Place, Sample
 from vramledger.telemetry.log_lines import read_lines
@@ -43,15 +44,22 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
     peaks: list[Peak] = []
     kinds: list[tuple[str, str]] = []
     engines: list[str] = []
+    notes: list[str] = []
     for path in paths:
         kind = kind_of_file(path)
         kinds.append((path, kind))
         if kind == "snapshot":
             peaks += peaks_of(path)
+        elif kind == "series":
+            from vramledger.telemetry.series_file import read_series
+
+            samples += read_series(Path(path))
         else:
             tally = LogTally()
-            found = list(read_log(path, engine=engine, patterns=(*FAILURES, *FRAMES), tally=tally))
+            told = read_log(path, engine=engine, patterns=(*FAILURES, *FRAMES), tally=tally)
+            found = list(thinned(told))
             observations += found
+            notes += tally.notes()
             engines += [name for name in tally.engines if name not in engines]
             if path != "-":
                 observations += _remarks(path, found)
@@ -61,6 +69,7 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
         snapshots=tuple(peaks),
         kinds=tuple(kinds),
         engines=tuple(engines),
+        notes=tuple(notes),
     )
 
 
@@ -73,7 +82,11 @@ def kind_of_file(path: str) -> str:
             head = file.read(_HEAD_BYTES)
     except OSError as problem:
         raise SourceError(f"{path}: {problem.strerror or problem}", path=path) from None
-    return "snapshot" if head.startswith((_PICKLE, _ZIP)) else "log"
+    if head.startswith((_PICKLE, _ZIP)):
+        return "snapshot"
+    from vramledger.telemetry.series_file import looks_like_series
+
+    return "series" if looks_like_series(head) else "log"
 
 
 def peaks_of(path: str) -> list[Peak]:
