@@ -5,7 +5,7 @@
 DIR has `groundtruth/reported-startups.jsonl` and `models/` (or `models.json.gz`). Prints the worst cases, then by engine
 and field the count, median and 95th percentile of the absolute error, median and mean error, the share inside our
 interval and its half-width, then what could not be run and why. Where DIR has `groundtruth/oom-reports.jsonl`, the numbers
-read from the messages in it follow.
+read from the messages in it follow, and the classes that a diagnosis names.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict
 from tools.accuracy.data import ModelSet, read_cases
+from tools.accuracy.diagnosis import class_files
+from tools.accuracy.diagnosis import markdown as class_section
+from tools.accuracy.diagnosis import text as class_text
 from tools.accuracy.engines import ENGINES
 from tools.accuracy.messages import markdown as message_section
 from tools.accuracy.messages import message_files
@@ -51,6 +54,10 @@ def main() -> int:
     if messages:
         print()
         print(message_text(messages, worst=options.worst))
+    classes = class_files(options.data)
+    for name, judged in classes.items():
+        print()
+        print(class_text(judged, name=name, worst=options.worst))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(
@@ -67,6 +74,7 @@ def main() -> int:
                         for case, why in item.result.refused
                     ],
                     "messages": msgspec.to_builtins(messages),
+                    "classes": {name: msgspec.to_builtins(judged) for name, judged in classes.items()},
                 },
                 indent=1,
             )
@@ -77,7 +85,8 @@ def main() -> int:
         options.table.write_text(
             markdown(results, worst=options.worst)
             + parameter_section(parameters)
-            + message_section(messages),
+            + message_section(messages)
+            + class_section(classes),
             encoding="utf-8",
         )
     return 0 if all(item.result.comparisons for item in results) else 1

@@ -20,12 +20,13 @@ from vramledger.diagnosis.diagnosis import Diagnosis, diagnose
 from vramledger.diagnosis.frames import FRAMES
 from vramledger.diagnosis.messages import FAILURES
 from vramledger.diagnosis.terms import Confidence, FailureClass
-from vramledger.engines import engine_name
+from vramledger.engines import engine_name, log_engines
 from vramledger.observation import Observation, Value
 from vramledger.telemetry.evidence_files import remarks_of, taken_lines
 from vramledger.telemetry.log_reading import read_log
 
 UNTOLD = "untold"
+FILES = ("oom-reports.jsonl", "oom-messages-extra.jsonl")
 CLASSES = (*(item.value for item in FailureClass), UNTOLD)
 
 
@@ -64,16 +65,30 @@ def read_reports(folder: Path, name: str = "oom-reports.jsonl") -> list[dict[str
 def observations_of(row: Mapping[str, Any]) -> list[Observation]:
     """The lines of a report, read as the command reads a log."""
     raw = "\n".join(row["messages"]).encode()
-    found = list(read_log(io.BytesIO(raw), patterns=(*FAILURES, *FRAMES), now_s=0.0))
+    named = _engine(row)
+    found = list(
+        read_log(
+            io.BytesIO(raw),
+            engine=named if named in log_engines() else None,
+            patterns=(*FAILURES, *FRAMES),
+            now_s=0.0,
+        )
+    )
     source = found[0].place.source if found else "report"
     return [*found, *remarks_of(raw, source, taken_lines(found))]
 
 
 def answer_of(row: Mapping[str, Any]) -> Diagnosis | None:
     """The first diagnosis of a report."""
-    engine = engine_name(str(row.get("engine") or "").split(" ")[0])
-    told = diagnose(observations_of(row), settings=_settings(row.get("flags") or {}), engine=engine or None)
+    told = diagnose(
+        observations_of(row), settings=_settings(row.get("flags") or {}), engine=_engine(row) or None
+    )
     return told[0] if told else None
+
+
+def _engine(row: Mapping[str, Any]) -> str:
+    """The engine that a report names, as a user would with --engine."""
+    return engine_name(str(row.get("engine") or "").split(" ")[0])
 
 
 def _settings(flags: Mapping[str, Any]) -> dict[str, Value]:
@@ -118,45 +133,21 @@ def share(found: Sequence[Judged], *, strict: bool = False) -> str:
     return f"{right} of {len(found)} ({100 * right / len(found):.0f} %)" if found else "none"
 
 
-def text(judged: Sequence[Judged], *, worst: int = 12) -> str:
+def text(judged: Sequence[Judged], *, name: str, worst: int = 12) -> str:
     """The confusion table, the shares by confidence, recall and precision, and the worst answers."""
-    short = {name: name[:8] for name in CLASSES}
-    counts = Counter((item.actual, item.answered) for item in judged)
-    lines = ["Failure classes: rows are what it was, columns what was answered", ""]
-    lines.append(f"{'':14}" + "".join(f"{short[name]:>10}" for name in CLASSES))
-    for actual in CLASSES[:-1]:
-        row = [counts[actual, answered] for answered in CLASSES]
-        if any(row):
-            lines.append(f"{actual:14}" + "".join(f"{count or '.':>10}" for count in row))
+    lines = [f"Classes of failures, {name}: rows are what it was, columns what was answered", ""]
+    lines.append(f"{'':14}" + "".join(f"{short[:8]:>10}" for short in CLASSES))
+    for actual, counts in confusion(judged):
+        lines.append(f"{actual:14}" + "".join(f"{count or '.':>10}" for count in counts))
     lines += ["", f"{'':26}{'strict':>18}{'with accepted':>18}"]
-    groups = [("all reports", list(judged))]
-    groups += [
-        (f"report is {level}", [item for item in judged if item.sure_row == level])
-        for level in ("high", "medium", "low")
-    ]
-    groups += [
-        (f"answer is {level.value}", [item for item in judged if item.confidence == level.value])
-        for level in Confidence
-    ]
-    groups.append(("told at all", [item for item in judged if item.answered != UNTOLD]))
-    groups.append(
-        (
-            "both are high",
-            [item for item in judged if item.sure_row == "high" and item.confidence == "high"],
-        )
-    )
-    for title, found in groups:
+    for title, found in groups_of(judged):
         lines.append(f"{title:26}{share(found, strict=True):>18}{share(found):>18}")
     lines += ["", f"{'class':14}{'precision':>18}{'recall':>18}   (with accepted)"]
-    for name in CLASSES[:-1]:
-        named = [item for item in judged if item.answered == name]
-        such = [item for item in judged if item.actual == name]
-        lines.append(f"{name:14}{share(named):>18}{share(such):>18}")
-    order = {level.value: number for number, level in enumerate(Confidence)}
-    wrong = sorted(
-        (item for item in judged if not item.is_accepted),
-        key=lambda item: (item.answered == UNTOLD, order[item.confidence], item.id),
-    )
+    for one in CLASSES[:-1]:
+        named = [item for item in judged if item.answered == one]
+        such = [item for item in judged if item.actual == one]
+        lines.append(f"{one:14}{share(named):>18}{share(such):>18}")
+    wrong = worst_first(judged)
     lines += ["", f"Wrong or untold: {len(wrong)}"]
     lines += [
         f"  {item.id}: was {item.actual} ({item.sure_row}), answered {item.answered} ({item.confidence}), "
@@ -166,8 +157,60 @@ def text(judged: Sequence[Judged], *, worst: int = 12) -> str:
     return "\n".join(lines)
 
 
+def confusion(judged: Sequence[Judged]) -> list[tuple[str, list[int]]]:
+    """By what it was, how often each was answered."""
+    counts = Counter((item.actual, item.answered) for item in judged)
+    rows = [(actual, [counts[actual, answered] for answered in CLASSES]) for actual in CLASSES[:-1]]
+    return [(actual, row) for actual, row in rows if any(row)]
+
+
+def groups_of(judged: Sequence[Judged]) -> list[tuple[str, list[Judged]]]:
+    """The reports by their own confidence, by the answer's, and by both."""
+    levels = [level.value for level in Confidence]
+    return [
+        ("all reports", list(judged)),
+        *((f"report is {level}", [item for item in judged if item.sure_row == level]) for level in levels),
+        *((f"answer is {level}", [item for item in judged if item.confidence == level]) for level in levels),
+        ("told at all", [item for item in judged if item.answered != UNTOLD]),
+        ("both are high", [item for item in judged if item.sure_row == item.confidence == "high"]),
+    ]
+
+
+def worst_first(judged: Iterable[Judged]) -> list[Judged]:
+    """What is not accepted, confidently wrong first, untold last."""
+    order = {level.value: number for number, level in enumerate(Confidence)}
+    return sorted(
+        (item for item in judged if not item.is_accepted),
+        key=lambda item: (item.answered == UNTOLD, order[item.confidence], item.id),
+    )
+
+
+def class_files(folder: Path) -> dict[str, list[Judged]]:
+    """Every report of the files that DIR has, judged."""
+    return {name: judged for name in FILES if (judged := judge(read_reports(folder, name)))}
+
+
+def markdown(files: Mapping[str, Sequence[Judged]]) -> str:
+    """The same as a section of a page; nothing without files."""
+    out = []
+    for name, judged in files.items():
+        out += [
+            f"\n### Classes of failures, `{name}`\n",
+            f"| was \\ answered | {' | '.join(CLASSES)} |",
+            f"| --- | {' | '.join('---:' for _ in CLASSES)} |",
+            *(f"| {actual} | {' | '.join(map(str, row))} |" for actual, row in confusion(judged)),
+            "",
+            "| | strict | with classes also accepted |",
+            "| --- | ---: | ---: |",
+            *(
+                f"| {title} | {share(found, strict=True)} | {share(found)} |"
+                for title, found in groups_of(judged)
+            ),
+            "",
+        ]
+    return "\n".join(out) + "\n" if out else ""
+
+
 if __name__ == "__main__":
-    data = Path(sys.argv[1])
-    for name in ("oom-reports.jsonl", "oom-messages-extra.jsonl"):
-        print(name)
-        print(text(judge(read_reports(data, name)), worst=99))
+    for file, found in class_files(Path(sys.argv[1])).items():
+        print(text(found, name=file, worst=99))
