@@ -9,7 +9,7 @@ from vramledger.diagnosis.diagnosis import Diagnosis, diagnose
 from vramledger.diagnosis.frames import FRAMES
 from vramledger.diagnosis.messages import FAILURES
 from vramledger.observation import Observation, Sample, Value
-from vramledger.telemetry.evidence_files import remarks_of, taken_lines
+from vramledger.telemetry.evidence_files import is_log, remarks_of, taken_lines
 from vramledger.telemetry.log_reading import read_log
 
 
@@ -20,7 +20,7 @@ def read(text: str, name: str = "report") -> list[Observation]:
     stream.name = name
     found = list(read_log(stream, patterns=(*FAILURES, *FRAMES), now_s=1_796_000_000.0))
     source = found[0].place.source if found else name
-    return [*found, *remarks_of(raw, source, taken_lines(found))]
+    return [*found, *([] if is_log(found) else remarks_of(raw, source, taken_lines(found)))]
 
 
 def told(

@@ -22,7 +22,7 @@ from vramledger.diagnosis.messages import FAILURES
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.engines import engine_name, log_engines
 from vramledger.observation import Observation, Value
-from vramledger.telemetry.evidence_files import remarks_of, taken_lines
+from vramledger.telemetry.evidence_files import is_log, remarks_of, taken_lines
 from vramledger.telemetry.log_reading import read_log
 
 UNTOLD = "untold"
@@ -75,7 +75,7 @@ def observations_of(row: Mapping[str, Any]) -> list[Observation]:
         )
     )
     source = found[0].place.source if found else "report"
-    return [*found, *remarks_of(raw, source, taken_lines(found))]
+    return [*found, *([] if is_log(found) else remarks_of(raw, source, taken_lines(found)))]
 
 
 def answer_of(row: Mapping[str, Any]) -> Diagnosis | None:

@@ -126,7 +126,7 @@ def _planner(
     from vramledger.hardware.catalogue import find_device
     from vramledger.reconciliation.failed_plan import planner_of
 
-    named = told.moment.settings.get("model") or told.moment.model
+    named = told.facts.settings.get("model") or told.moment.model
     if model is None and isinstance(named, str) and Path(named).exists():
         model = named
     asked = engine or told.facts.engine

@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = tuple(
 # A sure answer has a rule that decides, or two that are strong, and leaves the next class behind by one strong rule.
 SURE, SURE_MARGIN = 6, 4
 LIKELY, LIKELY_MARGIN = 3, 2
+ABOVE = "the log above this line, of the process that ended first: its stack trace names the cause"
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -68,7 +69,9 @@ def classify(facts: Facts) -> Answer:
         confidence=confidence,
         scores=tuple(scores),
         spoken=spoken,
-        surer=_surer(spoken, confidence, frozenset(pair[0] for pair in (best, second) if pair is not None)),
+        surer=(ABOVE,)
+        if facts.standing is Standing.CONSEQUENCE
+        else _surer(spoken, confidence, frozenset(pair[0] for pair in (best, second) if pair is not None)),
     )
 
 

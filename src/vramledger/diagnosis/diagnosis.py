@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from vramledger.diagnosis.arithmetic import Arithmetic, arithmetic
 from vramledger.diagnosis.classify import Answer, classify
 from vramledger.diagnosis.facts import Facts
-from vramledger.diagnosis.gathering import Peak, facts_of, frames_near
+from vramledger.diagnosis.gathering import Peak, facts_of, frames_near, measured_settings
 from vramledger.diagnosis.incident import Incident, incidents, standing_of
 from vramledger.diagnosis.ledger_lines import LedgerLine, ledger_lines, prevention
 from vramledger.diagnosis.messages.kind import Standing
@@ -92,13 +92,16 @@ def _diagnosis(
     first = incident.first
     before = incident.before or _around(incident)
     now = moment(before, time_of(first))
-    sums = arithmetic(incident.companions, now.sizes, {**now.settings, **settings})
+    name = first.engine or _engine_of(before) or engine
+    stated = measured_settings(name, before)
+    sums = arithmetic(incident.companions, now.sizes, {**stated, **settings})
     rising = trends(samples, since_s=now.ready_at_s, until_s=first.at_s)
     facts = facts_of(
         incident,
         now,
         sums,
-        engine=first.engine or _engine_of(before) or engine,
+        engine=name,
+        stated=stated,
         frames=frames_near(incident, everything),
         trends=rising,
         snapshots=snapshots,

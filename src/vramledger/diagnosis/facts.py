@@ -94,7 +94,6 @@ HOW_TO_LEARN: Mapping[str, str] = {
     "host_slope_bytes_per_h": "resident memory of the processes sampled over time (vramledger sample)",
     "previous_engine_s": "when a previous engine on this device ended, and which processes hold it now (nvidia-smi)",
     "kernel_says_oom": "the kernel log (dmesg -T) or the container's memory.events at the time of the kill",
-    "activation_bytes": "the log's line with the profile's activation peak",
     "free_cells": "the slots of the server (GET /slots) or the usage of its KV cache at that moment",
     "symptoms": "the log itself: what was read is a description",
 }

@@ -18,7 +18,7 @@ from vramledger.diagnosis.messages.torch_reading import torch_oom
 from vramledger.diagnosis.moment import Moment, frame_stage, time_of
 from vramledger.diagnosis.terms import RECOVERING, Stage
 from vramledger.diagnosis.trends import Trend, is_host
-from vramledger.engines import find_printed
+from vramledger.engines import find_log, find_printed
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Observation, Value
 
@@ -58,13 +58,14 @@ def facts_of(
     trends: Sequence[Trend] = (),
     snapshots: Sequence[Peak] = (),
     symptoms: frozenset[str] = frozenset(),
+    stated: Mapping[str, Value] | None = None,
     settings: Mapping[str, Value] | None = None,
     kernel_says_oom: bool | None = None,
 ) -> Facts:
-    """Everything that is known, by the rules' names. `settings` are what the user gave; the log's own stand behind them."""
+    """Everything that is known, by the rules' names. `settings` are what the user gave; what the log `stated` stands behind them."""
     messages = incident.companions
     values = merged_values(messages)
-    known = {**now.settings, **own_names(engine, now.settings), **(settings or {})}
+    known = {**(stated or {}), **(settings or {})}
     kind = incident.kind
     parsed = next((found for found in map(torch_oom, messages) if found is not None), None)
     stage, told_by = _stage(incident, now, frames, symptoms)
@@ -193,11 +194,18 @@ def _first_request(stage: Stage, now: Moment) -> Stage:
     return Stage.FIRST_REQUEST if stage is Stage.SERVING and now.ready and not now.served else stage
 
 
-def own_names(engine: str | None, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Printed settings under the names of the engine's flags, numbers as numbers."""
-    printed = None if engine is None else find_printed(engine)
+def measured_settings(engine: str | None, before: Sequence[Observation]) -> dict[str, Value]:
+    """What the engine's log states of its settings, under the names of its flags here, numbers as numbers."""
+    log = None if engine is None else find_log(engine)
+    if engine is None or log is None or not before:
+        return {}
+    printed = find_printed(engine)
     flag_of = {} if printed is None else printed.FLAG_OF
-    return {flag_of.get(name, name): _plain(value) for name, value in settings.items()}
+    measurement = log.measured(before)
+    found = {flag_of.get(name, name): _plain(value) for name, value in measurement.settings}
+    if measurement.model is not None:
+        found.setdefault("model", measurement.model)
+    return found
 
 
 def _plain(value: Value) -> Value:

@@ -16,9 +16,10 @@ BURST_S = 300.0
 # Lines of the cause's own message, and of those that tell more of it, follow within so many lines of its source.
 COMPANION_LINES = 40
 
-_PROGRESS = frozenset(
-    {Event.LOAD_BEGIN, Event.WEIGHTS, Event.KV_POOL, Event.READY, Event.VERSION, Event.SETTINGS}
-)
+_BAD_SIGNALS = frozenset({"SIGKILL", "SIGBUS", "SIGSEGV", "SIGABRT", "9", "7", "11", "6"})
+_PROGRESS = frozenset({Event.LOAD_BEGIN, Event.WEIGHTS, Event.KV_POOL, Event.READY})
+# Engines print settings also when they dump their state; these are printed by a start alone.
+_SURE_STARTS = frozenset({Event.VERSION, Event.LOAD_BEGIN, Event.WEIGHTS})
 _STARTS = frozenset({Event.VERSION, Event.SETTINGS, Event.MODEL, Event.LOAD_BEGIN, Event.WEIGHTS})
 
 
@@ -78,7 +79,7 @@ def standing_of(item: Observation) -> Standing | None:
 
 def _ended_badly(item: Observation) -> bool:
     code, signal = item.values.get("exit_code"), item.values.get("signal")
-    return signal is not None or (isinstance(code, int) and code not in (0, 130, 143))
+    return str(signal).upper() in _BAD_SIGNALS or (isinstance(code, int) and code not in (0, 130, 143))
 
 
 def incidents(observations: Iterable[Observation]) -> list[Incident]:
@@ -98,8 +99,20 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
     mild: dict[tuple[str, object], list[int]] = {}
     started = last_at = None
     instance = 0
+    leaving: dict[str, float | None] = {}
     for index, item in enumerate(ordered):
         standing = standing_of(item)
+        if item.event is Event.EXIT and standing is None:
+            leaving[item.place.source] = item.at_s
+        elif item.event in _PROGRESS:
+            leaving.pop(item.place.source, None)
+        if (
+            standing is Standing.CONSEQUENCE
+            and item.place.source in leaving
+            and _near(leaving[item.place.source], item.at_s)
+            and started is None
+        ):
+            continue  # what is torn down with an instance that was asked to end
         if standing is Standing.EVIDENCE:
             if started is not None and real and _near(last_at, item.at_s):
                 real[-1].append(index)
@@ -156,11 +169,14 @@ def _incident(ordered: Sequence[Observation], burst: list[int]) -> Incident:
 def _start_of_instance(own: Sequence[Observation]) -> int:
     """Where the failing instance begins: at the first line of a start-up that comes after service, an end or a failure."""
     begin, ended = 0, False
+    candidate: int | None = None
     for index, item in enumerate(own):
         if item.event in (Event.READY, Event.STEP, Event.EXIT, Event.FAILURE):
-            ended = True
+            ended, candidate = True, None
         elif item.event in _STARTS and ended:
-            begin, ended = index, False
+            candidate = index if candidate is None else candidate
+            if item.event in _SURE_STARTS:
+                begin, ended, candidate = candidate, False, None
     return begin
 
 

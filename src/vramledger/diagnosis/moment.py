@@ -51,6 +51,7 @@ _STEPS = {
     "graph": Stage.GRAPH_CAPTURE,
     "capture begins": Stage.GRAPH_CAPTURE,
 }
+_ENDS_WARMUP = frozenset({"init engine"})
 _BEGINNINGS = frozenset(
     {
         Event.VERSION,
@@ -140,7 +141,7 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
                     busy.clear()
                     prefill = decode = False
                 elif _whole(item.values, "running_requests") or is_prefill(item) or is_decode(item):
-                    prefill, decode = is_prefill(item), is_decode(item) or not is_prefill(item)
+                    prefill, decode = is_prefill(item), is_decode(item)
             case Event.ADMITTED:
                 served, admitted, prefill = True, item, True
                 slot = _whole(item.values, "slot_id")
@@ -210,6 +211,8 @@ def _stage_after(item: Observation, stage: Stage | None) -> Stage | None:
         return Stage(stated)
     if item.event is Event.BUFFER:
         return _BUFFERS.get(str(item.values.get("buffer")).lower()) if stage not in IN_SERVICE else None
+    if item.event is Event.WARMUP and item.values.get("step") in _ENDS_WARMUP:
+        return Stage.SERVING
     if item.event is Event.WARMUP:
         return _STEPS.get(str(item.values.get("step")), Stage.WARMUP_FORWARD)
     found = _OF_ENGINE.get((item.engine or "", item.event), _AFTER.get(item.event))
@@ -222,12 +225,20 @@ def _stage_after(item: Observation, stage: Stage | None) -> Stage | None:
 
 def is_prefill(item: Observation) -> bool:
     """Whether a step computed prompts."""
-    return item.values.get("phase") == "prefill" or bool(_whole(item.values, "prefill_tokens"))
+    return item.values.get("phase") == "prefill" or (
+        _rate(item, "prompt") > 0 and _rate(item, "generated") == 0
+    )
 
 
 def is_decode(item: Observation) -> bool:
     """Whether a step generated only."""
-    return item.values.get("phase") == "decode"
+    return item.values.get("phase") == "decode" or (
+        _rate(item, "generated") > 0 and _rate(item, "prompt") == 0
+    )
+
+
+def _rate(item: Observation, what: str) -> float:
+    return _number(item.values, f"{what}_tokens_per_s") or 0.0
 
 
 def frame_stage(frames: Iterable[Observation]) -> tuple[Stage, Observation] | None:

@@ -24,9 +24,17 @@ _ENDING = (
 )
 
 
+_SUBJECT = re.compile(
+    r"\b(?:memory|VRAM|RAM|RSS|KV|OOM|OutOfMemory\w*|out of memory|caches?|blocks?|pools?|VMM|unload\w*|hangs?|bytes|[KMG]i?B)\b",
+    re.IGNORECASE,
+)
+
+
 def symptoms(text: str) -> frozenset[str]:
     """The notions that a line of plain text names. Lines are short (4,000 characters at most are looked at)."""
     text = text[:4000]
+    if not _SUBJECT.search(text):
+        return frozenset()
     return frozenset(name for name, patterns in _NOTIONS if any(p.search(text) for p in patterns))
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.evidence_lines import evidence_lines
+from vramledger.diagnosis.messages.kind import Standing
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.ledger import ByteRange
 from vramledger.report.text import Line, columns, line, wrapped
@@ -101,7 +102,9 @@ def _title(told: Diagnosis) -> str:
     parts = [f"{name}" if found is None else f"{name}, {answer.confidence.value} confidence"]
     if answer.runner_up is not None:
         parts.append(f"next {answer.runner_up.value}")
-    if facts.domain is not None:
+    if facts.standing is Standing.CONSEQUENCE:
+        parts.append("the first cause is not in what was read")
+    elif facts.domain is not None:
         parts.append(_DOMAINS[facts.domain.value])
     if facts.stage is not None:
         parts.append(f"at {facts.stage.value}")

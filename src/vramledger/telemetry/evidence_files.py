@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -111,8 +111,18 @@ def peaks_of(path: str) -> list[Peak]:
     return sorted(found, key=lambda peak: peak.device not in failed)
 
 
-def _remarks(path: str, found: Iterable[Observation]) -> Iterator[Observation]:
-    """Lines of a short text that no program prefixed and no pattern reads: what somebody wrote."""
+_PROGRAMS_OWN = frozenset({Event.VERSION, Event.SETTINGS, Event.LOAD_BEGIN, Event.KV_POOL, Event.READY})
+
+
+def is_log(found: Iterable[Observation]) -> bool:
+    """Whether a text is an engine's own log, in which no person wrote."""
+    return any(item.event in _PROGRAMS_OWN and item.engine is not None for item in found)
+
+
+def _remarks(path: str, found: Sequence[Observation]) -> Iterator[Observation]:
+    """Lines of a short text that is nobody's log, that no program prefixed and no pattern reads: what somebody wrote."""
+    if is_log(found):
+        return
     try:
         if Path(path).stat().st_size > LONGEST_TEXT_BYTES:
             return
