@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import compress, count
 from typing import Any, Protocol, TypeVar
 
@@ -114,8 +115,12 @@ class _Shapes:
 
 def _shortest(fragments: Iterable[T]) -> list[T]:
     """Without those that contain another."""
-    kept = set(fragments)
-    return [one for one in kept if not any(other in one for other in kept if other != one)]
+    return list(_shortest_of(frozenset(fragments)))
+
+
+@lru_cache(maxsize=64)
+def _shortest_of(kept: frozenset[T]) -> tuple[T, ...]:
+    return tuple(one for one in kept if not any(other in one for other in kept if other != one))
 
 
 def _spans_of(chunk: bytes, numbers: list[int] | range) -> list[Span]:
