@@ -112,7 +112,7 @@ STARTUP: tuple[LinePattern, ...] = (
         source="llama.cpp of 2023", buffer="model", where="CPU",
     ),
     line_pattern(
-        Event.BUFFER, "LoRA buffer size", rf"{_WHERE} LoRA buffer size = +{_MIB}",
+        Event.BUFFER, "LoRA buffer size", rf": +{_WHERE} LoRA buffer size = +{_MIB}",
         source="llama.cpp src/llama-adapter.cpp, July 2024 on", buffer="LoRA",
     ),
     line_pattern(
@@ -152,7 +152,7 @@ STARTUP: tuple[LinePattern, ...] = (
         source="llama.cpp src/llama-kv-cache.cpp, January 2024 on", buffer="KV",
     ),
     line_pattern(
-        Event.BUFFER, " RS buffer size = ", rf"{_WHERE} RS buffer size = +{_MIB}",
+        Event.BUFFER, " RS buffer size = ", rf": +{_WHERE} RS buffer size = +{_MIB}",
         source="llama.cpp src/llama-memory-recurrent.cpp, 2025 on", buffer="RS",
     ),
     line_pattern(
@@ -184,11 +184,11 @@ STARTUP: tuple[LinePattern, ...] = (
         source="llama.cpp src/llama-memory-recurrent.cpp, 2025",
     ),
     line_pattern(
-        Event.BUFFER, " output buffer size = ", rf"{_WHERE} +output buffer size = +{_MIB}",
+        Event.BUFFER, " output buffer size = ", rf": +{_WHERE} +output buffer size = +{_MIB}",
         source=f"{_CONTEXT}; src/llama.cpp, March 2024 on", buffer="output",
     ),
     line_pattern(
-        Event.BUFFER, " input buffer size ", rf"{_WHERE} input buffer size += +{_MIB}",
+        Event.BUFFER, " input buffer size ", rf": +{_WHERE} input buffer size += +{_MIB}",
         source="llama.cpp src/llama.cpp, January to March 2024", buffer="input",
     ),
     line_pattern(
