@@ -83,7 +83,7 @@ def measured(observations: Iterable[Observation]) -> Measurement:
 def _begins(item: Observation, seen: AbstractSet[Event]) -> bool:
     """A build prints its number once; a server of several models, as Ollama is, loads the next one after the last was
     ready."""
-    if item.event is Event.VERSION and "engine_version" in item.values:
+    if item.event is Event.VERSION and "commit" in item.values:
         return not seen or bool(seen & {Event.BUFFER, Event.READY, Event.STEP})
     if item.event is Event.MODEL and "tensors_count" in item.values:
         return bool(seen & {Event.READY, Event.STEP})
@@ -91,8 +91,6 @@ def _begins(item: Observation, seen: AbstractSet[Event]) -> bool:
 
 
 def _version(item: Observation | None) -> str | None:
-    """ "b11549"; a build that does not know its number prints 0."""
+    """ "b11549"; a build that does not know its number prints 0, which is not read."""
     text = text_of(item, "engine_version")
-    if text is None or not text.lstrip("b").strip("0"):
-        return None
-    return text if text.startswith("b") else f"b{text}"
+    return None if text is None else text if text.startswith("b") else f"b{text}"

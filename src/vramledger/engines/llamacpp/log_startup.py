@@ -24,12 +24,12 @@ _FLAGS = (
 STARTUP: tuple[LinePattern, ...] = (
     line_pattern(
         Event.VERSION, "build_info: ",
-        r"build_info: (?P<engine_version>b?[0-9]{1,6})-(?P<commit>\w{1,40})",
+        r"build_info: (?:b0|(?P<engine_version>b?[1-9][0-9]{0,5}))-(?P<commit>\w{1,40})",
         source="llama.cpp tools/server, 2026",
     ),
     *(
         line_pattern(
-            Event.VERSION, anchor, rf"\b{anchor}(?P<engine_version>[0-9]{{1,6}}) \((?P<commit>\w{{1,40}})\)",
+            Event.VERSION, anchor, rf"\b{anchor}(?:0|(?P<engine_version>[1-9][0-9]{{0,5}})) \((?P<commit>\w{{1,40}})\)",
             source="llama.cpp common (print_build_info), 2023 on",
         )
         for anchor in ("build: ", "build = ", "print_info: build ")
