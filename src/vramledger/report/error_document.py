@@ -24,6 +24,7 @@ ErrorCode = Literal[
     "unknown-format",
     "source",
     "output",
+    "engine",
 ]
 
 
