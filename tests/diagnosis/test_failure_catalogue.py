@@ -6,14 +6,16 @@ import re
 import re._constants as codes  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnosis.failure_texts import figures, kind_in
-from vramledger.diagnosis.messages import FAILURES, KINDS
+from vramledger.diagnosis.messages import FAILURES, KINDS, Standing, kind_of
 from vramledger.diagnosis.messages.wording import MessagePattern
 from vramledger.observation import Event
+from vramledger.telemetry.log_reading import read_log
 
 
 def test_every_wording_is_of_a_kind_that_is_explained() -> None:
@@ -104,6 +106,27 @@ def test_long_hostile_lines_come_to_an_end(filler: str) -> None:
         ("MemoryError", "cpu-allocator"),
         ("No enough gpu memory for kv cache.", "lmdeploy-kv-none"),
         ("Error: llama runner process has terminated: exit status 2", "ollama-runner-ended"),
+        (
+            "RuntimeError: Not enought memory. Please try to increase --mem-fraction-static.",
+            "sglang-static-share",
+        ),
+        ("Multimodal preprocessing ran out of GPU memory on cuda:0; retrying on CPU", "sglang-media-retry"),
+        ("retract_decode: aborted last request 7f due to OOM", "sglang-aborted"),
+        (
+            "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token.",
+            "vllm-kv-none",
+        ),
+        ("Call to wake_up method failed: CUDA Error: out of memory at <path>:163", "vllm-cumem-oom"),
+        ("[PUT]Recv Tensor, Out Of Memory, 7, data:7", "vllm-transfer-full"),
+        (
+            "sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
+            "ggml-reserve-retry",
+        ),
+        (
+            "triton.runtime.errors.OutOfResources: shared memory,\nRequired: 98304, Hardware limit: 65536",
+            "triton-out-of-resources",
+        ),
+        ("the engine died: CUDA OutOfMemory at run time", "unnamed-shortage"),
     ],
 )
 def test_a_text_is_of_its_kind(text: str, kind: str) -> None:
@@ -119,10 +142,85 @@ def test_a_text_is_of_its_kind(text: str, kind: str) -> None:
         "Killed requests are counted",
         "oom_kill 0",
         "unable to open file",
+        # Engines' own advice and warnings of what could happen.
+        (
+            "CUDA graphs can take additional 1~3 GiB memory per GPU. If you are running out of memory, consider decreasing "
+            "`gpu_memory_utilization` or enforcing eager mode."
+        ),
+        "The model has a long context length (131072). This may cause OOM errors during the initial memory profiling phase",
+        (
+            "Initial free memory 31.16 GiB, reserved 4.25 GiB memory for KV Cache as specified by kv_cache_memory_bytes config "
+            "and skipped memory profiling. This does not respect the gpu_memory_utilization config. If OOM'ed, check the "
+            "difference of initial free memory between the current run and the previous run where kv_cache_memory_bytes is suggested"
+        ),
+        (
+            "Free memory on device (78.5/79.2 GiB) on startup. Desired GPU memory utilization is (0.9, 71.3 GiB). Actual usage is "
+            "15.0 GiB for weight, 1.1 GiB for peak activation"
+        ),
+        "if it is an OOM problem, set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)",
+        "Unable to shutdown process 264 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL",
     ],
 )
 def test_what_is_no_failure_is_not_read(text: str) -> None:
     assert all(pattern.read(text) is None for pattern in FAILURES)
+
+
+LOGS = Path(__file__).resolve().parents[1] / "engines/recorded/logs"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        path
+        for path in sorted(LOGS.iterdir())
+        if not re.search("fail|exhaust|refus|preempt|too-long|die", path.name)
+    ],
+)
+def test_a_log_of_an_engine_that_serves_has_no_cause_of_failure(log: Path) -> None:
+    found = [kind_of(item) for item in read_log(log, patterns=FAILURES) if item.event is Event.FAILURE]
+    assert [kind.name for kind in found if kind.standing is Standing.CAUSE] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Available memory on node 0 (3.2/31.3 GiB) on startup is less than desired CPU memory utilization (0.92, 28.8 GiB).",
+            {
+                "free_bytes": 3.2,
+                "total_bytes": 31.3,
+                "utilization_ratio": 0.92 / 2**30,
+                "requested_bytes": 28.8,
+            },
+        ),
+        (
+            (
+                "Free memory on device cuda:0 (9.5/79.2 GiB) on startup is less than the engine's budget after excluding external "
+                "process's weights (0.9, 41.3 GiB). Decrease GPU memory utilization"
+            ),
+            {
+                "free_bytes": 9.5,
+                "total_bytes": 79.2,
+                "utilization_ratio": 0.9 / 2**30,
+                "requested_bytes": 41.3,
+            },
+        ),
+        (
+            "SWA pool cap (7168 tokens, 11.25 GiB) leaves no room for the full KV pool within the available 9.75 GiB.",
+            {"window_tokens": 7168 / 2**30, "window_bytes": 11.25, "available_bytes": 9.75},
+        ),
+        (
+            "Not enough host memory available. Requesting 64.00 GB but only have 31.50 GB free.",
+            {"requested_bytes": 64e9 / 2**30, "free_bytes": 31.5e9 / 2**30},
+        ),
+    ],
+)
+def test_the_figures_of_a_refusal_are_read_in_its_own_units(text: str, expected: dict[str, float]) -> None:
+    found = figures(text)
+    for name, gib in expected.items():
+        value = found[name]
+        assert isinstance(value, int | float)
+        assert value == pytest.approx(gib * 2**30, abs=1)
 
 
 def test_the_kernels_line_gives_what_the_victim_held() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
-from vramledger.diagnosis.messages.wording import wording
+from vramledger.diagnosis.messages.wording import part, wording
 
 STATIC_SHARE = MessageKind(
     name="sglang-static-share",
@@ -40,6 +40,62 @@ POOL = MessageKind(
     standing=Standing.CAUSE,
     meaning="the pool has too few tokens, or pages, for a step that was already scheduled",
     source="sglang srt/mem_cache/allocation.py (managers/schedule_batch.py before), 0.1 on; sglang-jax",
+)
+HOST_CACHE = MessageKind(
+    name="sglang-host-cache",
+    domain=Domain.HOST,
+    standing=Standing.CAUSE,
+    meaning="the host has less memory free than the second level of the cache is to have",
+    source="sglang srt/mem_cache/pool_host (memory_pool_host.py before), 0.4.3 on; sizes in 10^9 bytes",
+)
+STATE_POOL = MessageKind(
+    name="sglang-state-pool",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="nothing is left for the states of recurrent layers, or too little for one request",
+    source="sglang srt/mem_cache/kv_cache_configurator.py, 0.5.14 on",
+)
+WINDOW_POOL = MessageKind(
+    name="sglang-window-pool",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="the pool of the layers with a window leaves nothing for the pool of the others",
+    source="sglang srt/model_executor/pool_configurator.py, 0.5.14 on; GB is GiB",
+)
+STATE_SLOTS = MessageKind(
+    name="sglang-state-slots",
+    domain=Domain.REQUEST_SLOTS,
+    standing=Standing.CAUSE,
+    meaning="a request found no slot for its recurrent state",
+    source="sglang srt/mem_cache/memory_pool.py, 0.5.4 on",
+)
+ABORTED = MessageKind(
+    name="sglang-aborted",
+    domain=Domain.KV_POOL,
+    standing=Standing.WARNING,
+    meaning="the only request left did not fit the pool and was ended",
+    source="sglang srt/managers/schedule_batch.py, 0.5.10 on",
+)
+SHORT_POOL = MessageKind(
+    name="sglang-pool-below-context",
+    domain=Domain.KV_POOL,
+    standing=Standing.WARNING,
+    meaning="the pool holds fewer tokens than one request of the full context length has",
+    source="sglang srt/managers/tp_worker.py, 0.5.23",
+)
+MEDIA_RETRY = MessageKind(
+    name="sglang-media-retry",
+    domain=Domain.DEVICE,
+    standing=Standing.WARNING,
+    meaning="pictures or sounds did not fit the device while they were prepared; it is done on the host",
+    source="sglang srt/multimodal/processors/base_processor.py, 0.5.23",
+)
+WARMUP_REDUCED = MessageKind(
+    name="sglang-warmup-reduced",
+    domain=Domain.DEVICE,
+    standing=Standing.BENIGN,
+    meaning="a kernel is warmed up on fewer tokens, because all of them would not fit",
+    source="sglang srt/layers/deep_gemm_wrapper/compile_utils.py, 0.5.10 on",
 )
 RETRACTED = MessageKind(
     name="sglang-retraction",
@@ -90,6 +146,14 @@ KINDS = (
     UNBALANCED,
     GRAPHS,
     POOL,
+    HOST_CACHE,
+    STATE_POOL,
+    WINDOW_POOL,
+    STATE_SLOTS,
+    ABORTED,
+    SHORT_POOL,
+    MEDIA_RETRY,
+    WARMUP_REDUCED,
     RETRACTED,
     REQUEST_SLOTS,
     POOL_LEAK,
@@ -160,9 +224,106 @@ PATTERNS = (
         r"Mem Leak Detected! ?(?P<books>.{1,3000})",
     ),
     wording(
+        POOL_LEAK,
+        "ool leak detected!",
+        r"(?P<pool>KV cache|Memory) pool leak detected!",
+        part(
+            r"(?P<books>(?:available_size|available req slots)=.{1,400}?)(?= (?:KV cache|Memory) pool|$)",
+            anywhere=True,
+        ),
+        following=1,
+        stage="idle-check",
+    ),
+    wording(
+        HOST_CACHE,
+        "Not enough host memory",
+        r"Not enough host memory",
+        part(r"Requesting (?P<requested_gb>NUM) GB", stage="host-load"),
+        r"only have (?P<free_gb>NUM) GB free",
+    ),
+    wording(
+        STATE_POOL,
+        "state cache",
+        r"Not enough GPU memory for hybrid \(mamba/linear-attention\) state cache|"
+        r"Hybrid \(mamba/linear-attention\) state cache is too small",
+        r"max_mamba_cache_size=(?P<states_count>INT)",
+        r"total_rest_memory=(?P<available_gib>NUM) GB",
+        r"mamba_cache_per_req=(?P<state_mib>NUM) MB",
+        stage="kv-sizing",
+    ),
+    wording(
+        WINDOW_POOL,
+        "leaves no room for the full KV pool",
+        r"SWA pool cap \((?P<window_tokens>INT) tokens",
+        r"tokens, (?P<window_gib>NUM) Gi?B\)",
+        r"within the available (?P<available_gib>NUM) Gi?B",
+        stage="kv-sizing",
+    ),
+    wording(
+        STATE_SLOTS,
+        "Not enough space for mamba",
+        r"Not enough space for mamba",
+        r"available_size\(\)=(?P<available_requests>INT)",
+        r"len\(reqs\)=(?P<requested_requests>INT)",
+    ),
+    wording(
+        POOL,
+        "KV cache is full! ",
+        r"KV cache is full! (?:There is a )?[Bb]ug in memory estimation",
+        r"\bavailable=(?P<free_tokens>INT)",
+        r"\bevictable=(?P<evictable_tokens>INT)",
+        r"\bprotected=(?P<protected_tokens>INT)",
+        r"required_alloc=(?P<requested_tokens>INT)",
+        r"page_size=(?P<page_tokens>INT)",
+        stage="pd-transfer",
+    ),
+    wording(
+        POOL,
+        "Eviction insufficient: needed",
+        r"Eviction insufficient: needed (?P<requested_tokens>INT) tokens",
+        r"available (?P<available_tokens>INT) after evicting",
+        r"evictable_size=(?P<evictable_tokens>INT)",
+        r"protected_size=(?P<protected_tokens>INT)",
+        r"page_size=(?P<page_tokens>INT)",
+        stage="pd-transfer",
+    ),
+    wording(
+        POOL,
+        "Failed to retract any request",
+        r"Failed to retract any request\. No space left",
+        stage="decode",
+    ),
+    wording(
+        ABORTED,
+        "aborted last request",
+        r"retract_decode: aborted last request (?P<request>\S{1,120})",
+        stage="decode",
+    ),
+    wording(
+        STATIC_SHARE, "Memory pool size is too small", r"Memory pool size is too small", stage="kv-sizing"
+    ),
+    wording(
+        SHORT_POOL,
+        "fewer than --context-length",
+        r"KV pool holds (?P<kv_tokens>INT) tokens",
+        r"--context-length (?P<context_len>INT)",
+    ),
+    wording(
+        MEDIA_RETRY,
+        "preprocessing ran out of GPU memory",
+        r"Multimodal preprocessing ran out of GPU memory",
+        stage="prefill",
+    ),
+    wording(
+        WARMUP_REDUCED,
+        "less than required memory",
+        r"Available memory (?P<available_gib>NUM)GB is less than required memory (?P<requested_gib>NUM)GB for warmup",
+        r"reducing max_m to (?P<rows_count>INT)",
+    ),
+    wording(
         STATIC_SHARE,
         "Please try to increase --mem-fraction-static",
-        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"Not enought? memory\. Please try to increase --mem-fraction-static",
         r"mem_fraction_static=(?P<static_ratio>NUM)",
         stage="kv-sizing",
     ),

@@ -27,7 +27,13 @@ _PARTS = (
     part(r"(?P<stated_tokens>NUM) tokens", anywhere=True),
 )
 
+# What could happen, or what to do about it.
+_ADVICE = (
+    r"\b(?:may|might|could|would|can|if|If|avoid|prevent|avoiding|issues?|e\.g\.|likely|consider|risk|possible|potential|"
+    r"refusing|due to)\b|\?"
+)
+
 PATTERNS = tuple(
-    wording(UNNAMED, anchor, rf"\b{anchor}\b", *_PARTS)
+    wording(UNNAMED, anchor, rf"\b{anchor}\b", *_PARTS, unless=_ADVICE)
     for anchor in ("out of memory", "Out of memory", "Out Of Memory", "OutOfMemory", "OOM")
 )

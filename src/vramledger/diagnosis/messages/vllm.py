@@ -68,6 +68,41 @@ MAMBA_BLOCKS = MessageKind(
     meaning="there are fewer blocks for recurrent states than requests that may run at once",
     source="vllm config/compilation.py, 0.23 on",
 )
+HOST_CHECK = MessageKind(
+    name="vllm-host-check",
+    domain=Domain.HOST,
+    standing=Standing.CAUSE,
+    meaning="less host memory is free than vLLM's CPU backend, or its swap space, is to use",
+    source="vllm v1/worker/cpu_worker.py, 0.20 on; config.py, swap space, to 0.1x",
+)
+PROFILING_GREW = MessageKind(
+    name="vllm-profiling-grew",
+    domain=Domain.DEVICE,
+    standing=Standing.WARNING,
+    meaning="free memory grew while vLLM measured; the pool is sized from what torch holds in its place",
+    source="vllm v1/worker/gpu_worker.py, 0.30 on",
+)
+REFUSED_REQUEST = MessageKind(
+    name="vllm-request-refused",
+    domain=Domain.KV_POOL,
+    standing=Standing.WARNING,
+    meaning="a request that the whole pool cannot hold was ended without an answer",
+    source="vllm core/scheduler.py of the V0 engine, to 0.10",
+)
+MEDIA_POOL = MessageKind(
+    name="vllm-media-pool",
+    domain=Domain.WORKSPACE,
+    standing=Standing.CAUSE,
+    meaning="a request's pictures or sounds want more than the pool that was set aside for decoding them",
+    source="vllm multimodal/gpu_ipc_memory.py, 0.27 on",
+)
+TRANSFER_FULL = MessageKind(
+    name="vllm-transfer-full",
+    domain=Domain.KV_POOL,
+    standing=Standing.WARNING,
+    meaning="the buffer for KV on its way between instances is full",
+    source="vllm distributed/kv_transfer/kv_connector/v1/p2p, 0.9.2 on",
+)
 PREEMPTED = MessageKind(
     name="vllm-preemption",
     domain=Domain.KV_POOL,
@@ -115,6 +150,11 @@ KINDS = (
     WARMUP_ROWS,
     PROFILING_MOVED,
     MAMBA_BLOCKS,
+    HOST_CHECK,
+    PROFILING_GREW,
+    REFUSED_REQUEST,
+    MEDIA_POOL,
+    TRANSFER_FULL,
     PREEMPTED,
     CUMEM,
     SLEPT,
@@ -130,11 +170,13 @@ PATTERNS = (
     wording(
         STARTUP_CHECK,
         "Free memory on device",
-        r"Free memory on device(?: [a-z]{2,10}(?::[0-9]{1,4})?)? \(",
+        r"Free memory on device(?: [a-z]{2,10}(?::[0-9]{1,4})?)? \((?!.{0,60}on startup\. Desired)",
         _DEVICE,
         r"\((?P<free_gib>NUM)/(?P<total_gib>NUM) GiB\)",
         _SHARE,
         _SHARE_BYTES,
+        r"process's weights \((?P<utilization_ratio>NUM), [0-9.]{1,24} GiB",
+        r"process's weights \([0-9.]{1,24}, (?P<requested_gib>NUM) GiB",
         following=3,
         until="Decrease GPU",
         stage="startup-check",
@@ -150,6 +192,60 @@ PATTERNS = (
         following=3,
         until="Increase GPU",
         stage="startup-check",
+    ),
+    wording(
+        HOST_CHECK,
+        "Available memory on node",
+        r"Available memory on node (?P<node_id>INT)? ?\(",
+        r"\((?P<free_gib>NUM)/(?P<total_gib>NUM) GiB\)",
+        r"desired CPU memory utilization \((?P<utilization_ratio>NUM)",
+        r"desired CPU memory utilization \([0-9.]{1,24}, (?P<requested_gib>NUM) GiB",
+        r"requested memory for kv \((?P<requested_gib>NUM)(?:/[0-9.]{1,24})? GiB",
+        stage="startup-check",
+    ),
+    wording(
+        HOST_CHECK,
+        "Too large swap space",
+        r"Too large swap space\.",
+        r"(?P<requested_gib>NUM) GiB out of the",
+        r"out of the (?P<total_gib>NUM) GiB total CPU memory",
+        stage="startup-check",
+    ),
+    wording(
+        PROFILING_GREW,
+        "Free memory grew by",
+        r"Free memory grew by (?P<grown_gib>NUM) GiB during profiling",
+        r"initial (?P<initial_free_gib>NUM) GiB",
+        r"current (?P<free_gib>NUM) GiB",
+        stage="profile-run",
+    ),
+    wording(
+        REFUSED_REQUEST,
+        "not enough kv cache blocks",
+        r"Failing the request (?P<request>\S{1,120}) because there's not enough kv cache blocks",
+        stage="prefill",
+    ),
+    wording(
+        MEDIA_POOL,
+        "exceeds the total pool size",
+        r"GPU decode requested (?P<requested_bytes>INT) bytes",
+        r"total pool size of (?P<total_bytes>INT) bytes",
+        stage="prefill",
+    ),
+    wording(
+        TRANSFER_FULL, "Out Of Memory", r"(?:Send|Recv) Tensor, (?:Peer )?Out Of Memory", stage="pd-transfer"
+    ),
+    wording(
+        KV_NONE,
+        "Cannot auto-fit max_model_len",
+        r"Cannot auto-fit max_model_len",
+        stage="kv-sizing",
+    ),
+    wording(
+        LOAD_REFUSAL,
+        "too large for the current device's HBM memory",
+        r"Unable to load model",
+        stage="weight-load",
     ),
     wording(
         KV_CHECK,

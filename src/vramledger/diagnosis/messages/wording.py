@@ -18,6 +18,7 @@ from vramledger.observation import Event, Value
 
 LOOK_BACK = 600
 LOOK_AHEAD = 6000
+CLOSE_BY = 120
 _OCCURRENCES = 4
 
 _END = r"(?![0-9]|\.[0-9.]|\.\.|…)"
@@ -47,15 +48,19 @@ class MessagePattern(LinePattern, frozen=True, kw_only=True):
     The text is read from LOOK_BACK characters before the anchor to LOOK_AHEAD behind it, with escaped newlines of a JSON
     string as newlines and broken lines joined: by a blank and, for what is not found so, by nothing, or the other way
     round where all lines but the last are equally long, as a terminal breaks them. Lines that
-    follow are its own up to one that holds the anchor again, and to the one in which `until` is found.
+    follow are its own up to one that holds the anchor again, and to the one in which `until` is found. Where `unless` is
+    found close to the anchor, the line speaks of what could happen, and is not read.
     """
 
     parts: tuple[Part, ...] = ()
     until: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
 
     def read(self, text: str) -> dict[str, Value] | None:
         """The values of a message, None where it is not there. A part that cannot be read is left out."""
         for window in _windows(self.anchor, text):
+            if self.unless is not None and self.unless.search(_close_to(self.anchor, window)):
+                continue
             texts = _joined(self._own_lines(window))
             for joined in texts:
                 match = self.pattern.search(joined)
@@ -93,6 +98,7 @@ def wording(
     source: str | None = None,
     following: int = 0,
     until: str = "",
+    unless: str = "",
     **constants: Value,
 ) -> MessagePattern:
     """One wording of a kind of message. A part given as text is a regular expression with named groups.
@@ -107,6 +113,7 @@ def wording(
         following=following,
         constants={"message": kind.name, **constants},
         until=re.compile(until) if until else None,
+        unless=re.compile(unless) if unless else None,
         parts=tuple(item if isinstance(item, Part) else Part(pattern=compiled(item)) for item in parts),
     )
 
@@ -131,6 +138,11 @@ def _windows(anchor: str, text: str) -> Iterator[str]:
             return
         yield text[max(0, found - LOOK_BACK) : found + LOOK_AHEAD]
         start = found + len(anchor)
+
+
+def _close_to(anchor: str, window: str) -> str:
+    at = window.find(anchor)
+    return window[max(0, at - CLOSE_BY) : at + len(anchor) + CLOSE_BY // 2]
 
 
 def _joined(window: str) -> tuple[str, ...]:
