@@ -39,7 +39,9 @@ class Event(StrEnum):
     MEMORY = "memory"  # a point at which an engine prints free or used memory: point, free_bytes, used_bytes
     WARMUP = "warmup"  # a warm-up step began or ended: step, shape
     READY = "ready"
-    ADMITTED = "admitted"  # a request came in: request, prompt_tokens where printed
+    ADMITTED = (
+        "admitted"  # a request came in: request, prompt_tokens where printed, stage where several tell of it
+    )
     STEP = "step"  # running_requests, waiting_requests, kv_usage_ratio, scheduled_tokens, kv_free_blocks ...
     FINISHED = "finished"  # a request ended: request, reason where printed
     PREEMPTION = "preemption"  # preempted or retracted requests

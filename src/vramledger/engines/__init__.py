@@ -51,6 +51,7 @@ _METRICS = {
     "tensorrt-llm": "vramledger.engines.tensorrtllm.metrics",
 }
 _ENDPOINTS = {
+    "vllm": "vramledger.engines.vllm.server_info",
     "sglang": "vramledger.engines.sglang.server_info",
     "llamacpp": "vramledger.engines.llamacpp.server_info",
     "tensorrt-llm": "vramledger.engines.tensorrtllm.server_info",

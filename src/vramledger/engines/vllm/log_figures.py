@@ -12,13 +12,19 @@ from msgspec import Struct
 
 from vramledger.engines.vllm.log_instance import Instance
 from vramledger.evidence import Evidence, measured
-from vramledger.ledger import ByteRange, Owner, Phase
+from vramledger.ledger import ByteRange, Owner, Phase, total
 from vramledger.measurement import AllocatorState, Figure, GraphCapture
 from vramledger.observation import Event, Observation, Value
 from vramledger.units import GIB, MIB
 
 # Worker-long terms of the workspace and the allocator that are not what a line about weights or peaks counts.
-_ITERATION_WORKSPACE = ("top-k and top-p scratch", "partial outputs of paged attention", "experts in transit")
+_ITERATION_WORKSPACE = (
+    "top-k and top-p scratch", "unpacked matrix", "Marlin's partial sums", "expert routing", "tokens of other ranks",
+    "MLA up-projection", "LoRA products", "index logits", "partial outputs of paged attention", "experts in transit",
+)  # fmt: skip
+_LASTING_WORKSPACE = (
+    "experts' kernels", "attention backend", "matrix library", "runner buffers", "top-k and top-p buffer",
+)  # fmt: skip
 _ALLOCATOR_REST = ("idle between weights", "loaded kernels", "blocks cached by the profile run")
 _MADE_BEFORE_PROFILE = (
     "runner buffers", "penalty counts", "grammar bitmask", "sampling tables", "expert maps", "expert load window",
@@ -160,7 +166,10 @@ def figures(instance: Instance) -> tuple[Figure, ...]:
             out += _buffers(instance, covered)
             continue
         accept = _not_encoder if covered.event is Event.GRAPHS else lambda said: True
-        out += _figures(covered, said_by_rank(instance, covered.event, covered.value, accept))
+        found = said_by_rank(instance, covered.event, covered.value, accept)
+        if covered.event is Event.WEIGHTS and _loads_apart(instance):
+            found = _summed(instance, found)
+        out += _figures(covered, found)
     named = {figure.name for figure in out}
     if "weights after load" not in named:
         out += _figures(_COVERED[0], said_by_rank(instance, Event.PROFILE, "weights_bytes"))
@@ -169,6 +178,34 @@ def figures(instance: Instance) -> tuple[Figure, ...]:
         out += _figures(captured, said_by_rank(instance, Event.PROFILE, "graph_bytes"))
     out += _activation(instance)
     return tuple(out)
+
+
+def _loads_apart(instance: Instance) -> bool:
+    """Whether target and draft each print a load: V0's spec_decode_worker.py; a V1 runner loads both and prints once."""
+    return "speculative_config" in instance.settings and instance.settings.get("core") != "V1"
+
+
+def _summed(instance: Instance, last: Iterable[Said]) -> list[Said]:
+    """All loads of each who printed several, together."""
+    out = []
+    for item in last:
+        loads = [
+            (said, size)
+            for said in instance.observations
+            if said.event is Event.WEIGHTS
+            and (size := as_range(said.values.get("weights_bytes"))) is not None
+            and (instance.rank(said), said.process or "") == (item.rank, item.process)
+        ]
+        formula = " + ".join(f"{size.expected} B on line {said.place.line}" for said, size in loads)
+        out.append(
+            Said(
+                bytes=total(size for _, size in loads),
+                rank=item.rank,
+                process=item.process,
+                evidence=measured(item.evidence.source, f"target and draft, {formula}"),
+            )
+        )
+    return out
 
 
 def _not_encoder(said: Observation) -> bool:
@@ -245,9 +282,7 @@ def _activation(instance: Instance) -> Iterator[Figure]:
                     bytes=item.bytes - estimate.bytes, rank=item.rank, process=item.process, evidence=evidence
                 )
             )
-    beyond = _without(
-        _ACTIVATION, ("experts' kernels", "attention backend", "matrix library", "runner buffers")
-    )
+    beyond = _without(_ACTIVATION, _LASTING_WORKSPACE)
     yield from _figures(beyond, transient)
     yield from _figures(
         Covered(
@@ -347,9 +382,9 @@ def _state(said: Observation, instance: Instance) -> AllocatorState | None:
         for name in ("free_bytes", "device_total_bytes", "allocated_bytes")
     }
     used = as_range(said.values.get("used_bytes")) if point == "asleep" else None
-    total = values["device_total_bytes"]
+    of_device = values["device_total_bytes"]
     if used is not None and (known := device_total(instance)) is not None:
-        values["free_bytes"], total = known - used, known
+        values["free_bytes"], of_device = known - used, known
     reserved = as_range(said.values.get("reserved_bytes")) if said.event is Event.MEMORY else None
     if not any((*values.values(), reserved)):
         return None
@@ -363,7 +398,7 @@ def _state(said: Observation, instance: Instance) -> AllocatorState | None:
         allocated_bytes=values["allocated_bytes"],
         reserved_bytes=reserved,
         device_free_bytes=values["free_bytes"],
-        device_total_bytes=total,
+        device_total_bytes=of_device,
     )
 
 

@@ -85,7 +85,7 @@ def last_instance(observations: Iterable[Observation]) -> Instance:
 
 def _starts(said: Observation) -> bool:
     if said.event is Event.SETTINGS:
-        return "args" in said.values or ("config" in said.values and "Dumping" not in said.text[:40])
+        return "args" in said.values or ("config" in said.values and "failing" not in said.values)
     return said.event is Event.VERSION
 
 
@@ -108,7 +108,7 @@ def _settings(observations: Iterable[Observation]) -> dict[str, Setting]:
                 given.update(printed_settings(str(value)))
             elif name == "config":
                 resolved.update(printed_settings(str(value)))
-            elif isinstance(value, str | int | float | bool) and name != "engine_version":
+            elif isinstance(value, str | int | float | bool) and name not in ("engine_version", "failing"):
                 chosen[name] = value
     if "max_seq_len" in resolved:  # the engine's max_model_len under its old name
         resolved["max_model_len"] = resolved.pop("max_seq_len")

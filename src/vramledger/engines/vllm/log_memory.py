@@ -207,6 +207,12 @@ POOL = (
         source="v1/worker/gpu_worker.py, worker/worker.py, from 0.10.2",
     ),
     _budget(
+        "for frontend multimodal decoding",
+        r"Reserving (?P<reserved_gib>NUM) GiB of GPU memory for frontend multimodal decoding .{0,200}?KV cache memory reduced to "
+        r"(?P<kv_cache_gib>NUM) GiB",
+        source="v1/worker/gpu_worker.py 0.25-0.26, multimodal/gpu_ipc_memory.py from 0.27",
+    ),
+    _budget(
         "Applying persisted startup plan ",
         r"Applying persisted startup plan \(fingerprint \S{1,80}\): kv_cache_memory_bytes=(?P<kv_cache_bytes>NUM) "
         r"\(NUM GiB\), recorded free-memory baseline (?P<baseline_free_gib>NUM) GiB, current (?P<free_gib>NUM) GiB",
@@ -290,7 +296,7 @@ GRAPHS = (
     line_pattern(
         Event.GRAPHS,
         "raph capturing finished in ",
-        r"(?P<graph_kind>Encoder graph|Graph) capturing finished in (?P<elapsed_s>NUM) secs, took (?P<graph_gib>NUM) GiB",
+        r"(?P<graph_kind>Encoder graph|Graph) capturing finished in (?P<elapsed_s>NUM) secs(?:, took (?P<graph_gib>NUM) GiB|\.)",
         source="worker/model_runner.py, v1/worker/gpu_model_runner.py, v1/worker/gpu/model_runner.py; the encoder's "
         "v1/worker/mm_encoder_model_runner.py from 0.31",
     ),
@@ -506,6 +512,12 @@ BUFFERS = (
         source="v1/hisparse/runtime.py, from 0.30",
         buffer="HiSparse host pool",
         device="host",
+    ),
+    _buffer(
+        "Initialized multimodal GPU IPC memory pool with ",
+        r"Initialized multimodal GPU IPC memory pool with (?P<size_bytes>NUM) bytes for this API process",
+        source="multimodal/gpu_ipc_memory.py, from 0.25",
+        buffer="multimodal IPC pool",
     ),
     _buffer(
         "Flashinfer max size: ",

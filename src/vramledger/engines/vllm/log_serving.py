@@ -67,18 +67,26 @@ STEPS = (
 )
 
 REQUESTS = (
-    _admitted("Added request ", r"Added request (?P<request>[^\s]{1,200}?)\.?$", source="engine/async_llm_engine.py, v1/engine/async_llm.py"),
+    _admitted("Added request ", r"Added request (?P<request>[^\s]{1,200}?)\.?$", source="engine/async_llm_engine.py, v1/engine/async_llm.py", stage="engine"),
     _admitted(
         "Received request ",
         r"Received request (?P<request>[^\s:]{1,200}): (?:prompt|params): (?:SamplingParams\(.{0,1500}?max_tokens="
         r"(?P<max_new_tokens>NUM),)?",
         source="entrypoints/logger.py, entrypoints/serve/utils/request_logger.py (prompts to 0.10)",
+        stage="front end",
     ),
     _finished(
         "inished request ",
         r"Finished request (?P<request>[^\s]{1,200}?)\.?$",
         source="engine/async_llm_engine.py, to 0.10",
         reason="finished",
+    ),
+    _finished(
+        "ejecting request ",
+        r"(?P<reason>Request queue full|Max queued tokens reached) - rejecting request (?P<request>[^\s]{1,200}) \("
+        r"(?:current=(?P<queued_requests>NUM), n=NUM, max=(?P<limit_requests>NUM)|current_tokens=(?P<queued_tokens>NUM), "
+        r"max=(?P<limit_tokens>NUM))\)",
+        source="v1/engine/async_llm.py, from 0.29, debug from 0.33",
     ),
     _finished(
         "Aborted request",
@@ -98,6 +106,19 @@ REQUESTS = (
         reason="not enough KV blocks",
     ),
 )  # fmt: skip
+
+REARRANGEMENTS = (
+    _step(
+        "Rearranging experts ",
+        r"Rearranging experts (?P<rearranging>[^.]{0,120})\.\.\.",
+        source="distributed/eplb/eplb_state.py, from 0.9.2",
+    ),
+    _step(
+        "Rearranged experts",
+        r"Rearranged experts[^0-9]{0,120}? in (?P<rearranged_s>NUM) s",
+        source="distributed/eplb/eplb_state.py, from 0.9.2",
+    ),
+)
 
 PREEMPTIONS = (
     _preemption(
@@ -119,4 +140,4 @@ PREEMPTIONS = (
     ),
 )
 
-SERVING_PATTERNS = STEPS + REQUESTS + PREEMPTIONS
+SERVING_PATTERNS = STEPS + REQUESTS + REARRANGEMENTS + PREEMPTIONS

@@ -17,7 +17,7 @@ MOST_SETTINGS = 1_000
 LONGEST_VALUE = 500
 DEEPEST = 64
 
-_NAME = re.compile(r"\s*(?:'([A-Za-z_][A-Za-z0-9_.-]{0,99})'|([A-Za-z_][A-Za-z0-9_.-]{0,99}))\s*\Z")
+_NAME = re.compile(r"\s*(['\"]?)([A-Za-z_][A-Za-z0-9_.-]{0,99})\1\s*\Z")
 _OPENING, _CLOSING = "([{<", ")]}>"
 _ENUM = re.compile(r"<[A-Za-z_]{1,60}\.([A-Za-z0-9_]{1,60}): [^<>]{1,60}>")
 _SECRET = re.compile(r"api_key|hf_token|secret|password|credential", re.IGNORECASE)
@@ -42,7 +42,7 @@ def printed_settings(text: str) -> dict[str, Setting]:
     text = text.removeprefix("{")
     out: dict[str, Setting] = {}
     for name, raw in _pairs(text):
-        if _SECRET.search(name):
+        if is_secret(name):
             continue
         value = literal(raw)
         if value is not None:
@@ -54,6 +54,11 @@ def printed_settings(text: str) -> dict[str, Setting]:
                 if found is not None:
                     out[field if field not in ("level", "mode") else f"compilation_{field}"] = found
     return out
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of that name is nobody's business."""
+    return _SECRET.search(name) is not None
 
 
 def literal(raw: str) -> Setting | None:
@@ -95,7 +100,7 @@ def _split(item: str) -> tuple[str, str]:
         name, found, raw = item.partition(mark)
         match = _NAME.match(name) if found else None
         if match is not None:
-            return match.group(1) or match.group(2), raw.strip()
+            return match.group(2), raw.strip()
     return "", ""
 
 

@@ -24,10 +24,10 @@ IDENTITY = (
         source="engine/llm_engine.py to 0.10 (named V0 from 0.7), v1/engine/core.py from 0.6.6 (named V1 from 0.7)",
     ),
     _settings(
-        "Dumping input data",
-        r"Dumping input data for (?P<core>V[01]) LLM engine \(v(?P<engine_version>[^)\s]{1,100})\) with config: "
-        r"(?P<config>.*)",
-        source="logging_utils/dump_input.py, from 0.9",
+        " LLM engine (v",
+        r"\b(?P<core>V[01]) LLM engine \(v(?P<engine_version>[^)\s]{1,100})\) with config: (?P<config>.*)",
+        source="logging_utils/dump_input.py, from 0.9, when a step fails",
+        failing=True,
     ),
     _settings(
         "non-default args: ",
