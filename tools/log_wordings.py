@@ -94,7 +94,11 @@ class Wording(NamedTuple):
     def renderings(self) -> Iterator[str]:
         """The line with sample values: numbers, one word among numbers, then words and numbers in turn."""
         marks = sum(1 for piece in self.pieces if not isinstance(piece, str) and piece[0] in "sr")
-        single = (("3",) * place + (word,) + ("3",) * (marks - place - 1) for place in range(marks) for word in WORDS)
+        single = (
+            ("3",) * place + (word,) + ("3",) * (marks - place - 1)
+            for place in range(marks)
+            for word in WORDS
+        )
         every = islice(product(("3", *WORDS), repeat=marks), MOST_RENDERINGS)
         for chosen in chain([("3",) * marks], single, every):
             texts = iter(chosen)
