@@ -14,7 +14,7 @@ from vramledger.ledger import ZERO, ByteRange
 from vramledger.observation import Observation, Value
 from vramledger.units import format_bytes
 
-_REQUESTED = ("requested_bytes", "required_bytes", "needed_bytes", "size_bytes", "attempted_bytes")
+_REQUESTED = ("requested_bytes", "required_bytes", "needed_bytes", "buffer_bytes")
 _FREE = ("free_bytes", "available_bytes")
 _WANTED_TOKENS = ("requested_tokens", "requested_requests", "batch_tokens")
 _FREE_TOKENS = ("available_tokens", "available_requests")

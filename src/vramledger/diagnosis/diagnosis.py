@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -95,13 +96,14 @@ def _diagnosis(
     name = first.engine or _engine_of(before) or engine
     stated = measured_settings(name, before)
     sums = arithmetic(incident.companions, now.sizes, {**stated, **settings})
-    rising = trends(samples, since_s=now.ready_at_s, until_s=first.at_s)
+    rising = trends(samples, since_s=now.ready_at_s, until_s=None if in_words else first.at_s)
     facts = facts_of(
         incident,
         now,
         sums,
         engine=name,
         stated=stated,
+        after=_after(everything, first),
         frames=frames_near(incident, everything),
         trends=rising,
         snapshots=snapshots,
@@ -141,6 +143,19 @@ def _around(incident: Incident) -> Sequence[Observation]:
         if item.engine is not None:
             logs.setdefault(item.place.source, []).append(item)
     return next(iter(logs.values())) if len(logs) == 1 else ()
+
+
+def _after(everything: Sequence[Observation], first: Observation) -> list[Observation]:
+    """What engines said after a failure in its own source, the first 200 of it."""
+    place = first.place
+    found = (
+        item
+        for item in everything
+        if item.place.source == place.source
+        and item.place.line > place.line
+        and item.event not in (Event.FAILURE, Event.FRAME, Event.REMARK)
+    )
+    return list(islice(found, 200))
 
 
 def _engine_of(before: Sequence[Observation]) -> str | None:

@@ -58,11 +58,13 @@ def facts_of(
     trends: Sequence[Trend] = (),
     snapshots: Sequence[Peak] = (),
     symptoms: frozenset[str] = frozenset(),
+    after: Sequence[Observation] = (),
     stated: Mapping[str, Value] | None = None,
     settings: Mapping[str, Value] | None = None,
     kernel_says_oom: bool | None = None,
 ) -> Facts:
-    """Everything that is known, by the rules' names. `settings` are what the user gave; what the log `stated` stands behind them."""
+    """Everything that is known, by the rules' names. `settings` are what the user gave; what the log `stated` stands behind them.
+    `after` is what the same source said after the failure."""
     messages = incident.companions
     values = merged_values(messages)
     known = {**(stated or {}), **(settings or {})}
@@ -107,7 +109,7 @@ def facts_of(
         available_bytes=size_of(values, "available_bytes"),
         wanted_tokens=sums.wanted_tokens,
         available_tokens=sums.available_tokens,
-        free_cells=whole_of(values, "free_cells_count"),
+        free_cells=_free_cells(incident, now, after),
         activation_bytes=now.sizes.get("activation_peak_bytes"),
         graph_bytes=now.sizes.get("graph_bytes"),
         weights_bytes=now.sizes.get("weights_bytes"),
@@ -188,6 +190,29 @@ def _one_token_each(incident: Incident, now: Moment) -> bool:
         and now.running_requests is not None
         and wanted <= now.running_requests
     )
+
+
+def _free_cells(incident: Incident, now: Moment, after: Sequence[Observation]) -> int | None:
+    """Cells that no slot held, at least: the pool's less what each slot is said to have held when it was let go right after
+    the failure. None where not every running slot is let go. Slots may share cells, so more may have been free."""
+    cells = next(
+        (
+            count
+            for item in reversed(now.notable)
+            if isinstance(count := item.values.get("cells_count"), int) and not isinstance(count, bool)
+        ),
+        None,
+    )
+    if cells is None or not now.running_requests or incident.kind is None:
+        return None
+    held: dict[int, int] = {}
+    for item in after:
+        slot, tokens = whole_of(item.values, "slot_id"), whole_of(item.values, "slot_tokens")
+        if item.event is Event.ADMITTED:
+            break
+        if item.values.get("phase") == "released" and slot is not None and tokens is not None:
+            held.setdefault(slot, tokens)
+    return max(0, cells - sum(held.values())) if len(held) >= now.running_requests else None
 
 
 def _first_request(stage: Stage, now: Moment) -> Stage:

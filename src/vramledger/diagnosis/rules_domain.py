@@ -21,6 +21,7 @@ def _pool_in(*stages: Stage) -> object:
         facts.domain in (Domain.KV_POOL, Domain.WORKSPACE)
         and facts.stage in stages
         and facts.pool_loss_tokens is None
+        and not _scattered(facts)
     )
 
 
@@ -111,6 +112,7 @@ RULES: tuple[Rule, ...] = (
             facts.domain is Domain.KV_POOL
             and facts.stage in (None, Stage.SERVING)
             and facts.pool_loss_tokens is None
+            and not _scattered(facts)
         ),
         {GROWTH: STRONG, SPIKE: SUGGESTS},
         "the engine's own pool ran full in service: requests fill it while they generate, long prompts at once",

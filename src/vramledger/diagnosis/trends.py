@@ -12,7 +12,7 @@ from vramledger.observation import Sample
 FEWEST, SHORTEST_S = 6, 300.0
 LEAST_RISE_RATIO, LEAST_RISE_BYTES = 0.01, 16 * 2**20
 LEAST_FIT = 0.7
-MOST_LOAD_RATIO = 3.0
+MOST_LOAD_RATIO = 1.5
 _LOADS = ("running_requests", "kv_usage_ratio")
 
 

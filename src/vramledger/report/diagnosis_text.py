@@ -172,6 +172,8 @@ def _moment(told: Diagnosis, width: int) -> Iterator[Line]:
         parts.append(f"KV {100 * facts.kv_usage_ratio:.1f} % used")
     if told.moment.free_blocks is not None:
         parts.append(f"{told.moment.free_blocks:,} KV blocks free")
+    if facts.free_cells is not None:
+        parts.append(f"{facts.free_cells:,} cells free at least")
     if facts.prefill_just_before:
         parts.append("a prompt just before")
     elif facts.decode_just_before:

@@ -124,8 +124,8 @@ class Joiner:
             return
         needed = lines_needed(candidates)
         if needed:
-            message = _Message(line, candidates, needed)
-            message.line = self._past.inherited(line)
+            # A line that goes on what was printed before has that line's printer, and so have those after it.
+            message = _Message(self._past.inherited(line), candidates, needed)
             self._messages.append(message)
             self._waiting.append(message)
             return
