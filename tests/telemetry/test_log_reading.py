@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vramledger import engines
+from vramledger.diagnosis.messages import FAILURES
 from vramledger.engines.log_pattern import line_pattern
 from vramledger.errors import FlagError, SourceError
 from vramledger.ledger import ByteRange
@@ -211,6 +213,26 @@ def test_finders_pass_over_no_line_with_an_anchor(library: bool, lines: list[byt
         assert all(b"\n" not in line for line in taken)
         wanted = [line for line in chunk.split(b"\n") if any(one.encode() in line for one in anchors)]
         assert [line for line in taken if any(one.encode() in line for one in anchors)] == wanted
+
+
+RECORDED = sorted((Path(__file__).parents[1] / "engines" / "recorded" / "logs").glob("*.log"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recorded_logs_read_the_same_without_the_library_and_by_looking_at_every_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    monkeypatch.undo()
+    found = list(read_log(path, patterns=FAILURES, now_s=NOW_S))
+    assert found
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "ahocorasick_rs", None)
+        assert list(read_log(path, patterns=FAILURES, now_s=NOW_S)) == found
+    every = line_pattern(
+        Event.REMARK, "\u2603", "\u2603", source="an anchor that is looked for in every line"
+    )
+    assert list(read_log(path, patterns=(*FAILURES, every), now_s=NOW_S)) == found
 
 
 @given(st.binary(max_size=3_000), st.lists(st.integers(1, 100), max_size=20))

@@ -38,14 +38,24 @@ def anchor_finder(anchors: Iterable[str], *, library: bool = True) -> AnchorFind
     fragments = {fragment_of(anchor) for anchor in anchors}
     if "" in fragments:
         return _Everything()
-    if library:
-        try:
-            import ahocorasick_rs
-        except ImportError:
-            pass
-        else:
-            return _Automaton(ahocorasick_rs, fragments)
-    return _Shapes(fragments)
+    found = automaton([one.encode() for one in _shortest(fragments)]) if library else None
+    return _Shapes(fragments) if found is None else _Automaton(found)
+
+
+def automaton(texts: list[bytes]) -> Any:
+    """One that finds all of `texts` at once; None without the library or without texts."""
+    try:
+        import ahocorasick_rs
+    except ImportError:
+        return None
+    if not texts or not all(texts):
+        return None
+    return ahocorasick_rs.BytesAhoCorasick(texts, implementation=ahocorasick_rs.Implementation.DFA)
+
+
+def without_digits(data: bytes) -> bytes:
+    """What lines have in common that differ in their numbers only."""
+    return data.translate(None, _DIGITS)
 
 
 def fragment_of(anchor: str) -> str:
@@ -61,11 +71,8 @@ class _Everything:
 
 
 class _Automaton:
-    def __init__(self, library: Any, fragments: Iterable[str]) -> None:
-        self._automaton = library.BytesAhoCorasick(
-            [fragment.encode() for fragment in _shortest(fragments)] or [b"\n\n\n"],
-            implementation=library.Implementation.DFA,
-        )
+    def __init__(self, found: Any) -> None:
+        self._automaton = found
 
     def spans(self, chunk: bytes) -> list[Span]:
         out: list[Span] = []
@@ -83,14 +90,14 @@ class _Automaton:
 class _Shapes:
     def __init__(self, fragments: Iterable[str]) -> None:
         self._fragments = sorted(
-            _shortest({fragment.encode().translate(None, _DIGITS) for fragment in fragments}), key=len
+            _shortest({without_digits(fragment.encode()) for fragment in fragments}), key=len
         )
         self._cold: set[bytes] = set()
         self._hot: set[bytes] = set()
         self._bytes = 0
 
     def spans(self, chunk: bytes) -> list[Span]:
-        shapes = chunk.translate(None, _DIGITS).split(b"\n")
+        shapes = without_digits(chunk).split(b"\n")
         found = set(shapes)
         if self._bytes > MOST_SHAPE_BYTES or len(self._cold) + len(self._hot) > MOST_SHAPES:
             self._cold.clear()

@@ -7,47 +7,58 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vramledger.engines.log_pattern import LinePattern
 from vramledger.observation import Value
+from vramledger.telemetry.log_anchors import automaton, without_digits
 
 Table = tuple[str | None, tuple[LinePattern, ...]]
 Reading = tuple[str | None, LinePattern, Mapping[str, Value]]
 MOST_SHAPES = 20_000
-_DIGITS = b"0123456789"
 
 
 class Matcher:
     """Reads lines by tables of patterns, the first pattern of each table that fits.
 
-    Which patterns have their anchor in a line is remembered for all lines that are equal without their digits.
+    Anchors of a line are found by an automaton where the extra `logs` is installed. Otherwise they are remembered for
+    all lines that are equal without their digits.
     """
 
-    def __init__(self, tables: Iterable[Table]) -> None:
+    def __init__(self, tables: Iterable[Table], *, library: bool = True) -> None:
         self.tables = tuple((engine, tuple(patterns)) for engine, patterns in tables)
-        self._anchors = tuple(
-            (engine, tuple((_shape(pattern.anchor), pattern) for pattern in patterns))
-            for engine, patterns in self.tables
-        )
-        self._known: dict[bytes, tuple[Table, ...]] = {}
+        anchors = sorted({pattern.anchor for _, patterns in self.tables for pattern in patterns})
+        self._automaton = automaton([anchor.encode() for anchor in anchors]) if library else None
+        self._anchors = tuple((anchor, without_digits(anchor.encode())) for anchor in anchors)
+        self._by_shape: dict[bytes, tuple[Table, ...]] = {}
+        self._by_anchors: dict[frozenset[str], tuple[Table, ...]] = {}
 
     def anchors(self) -> list[str]:
-        return [pattern.anchor for _, patterns in self.tables for pattern in patterns]
+        return [anchor for anchor, _ in self._anchors]
 
     def candidates(self, text: str) -> tuple[Table, ...]:
         """Patterns by table that may read `text`, in their order; tables without any are left out."""
-        shape = _shape(text)
-        known = self._known.get(shape)
+        data = text.encode("utf-8", "surrogatepass")
+        if self._automaton is not None:
+            found = self._automaton.find_matches_as_indexes(data, overlapping=True)
+            return self._with({self._anchors[number][0] for number, _, _ in found}) if found else ()
+        shape = without_digits(data)
+        known = self._by_shape.get(shape)
         if known is None:
-            if len(self._known) >= MOST_SHAPES:
-                self._known.clear()
-            known = self._known[shape] = tuple(
-                (engine, found)
-                for engine, patterns in self._anchors
-                if (found := tuple(pattern for anchor, pattern in patterns if anchor in shape))
-            )
+            if len(self._by_shape) >= MOST_SHAPES:
+                self._by_shape.clear()
+            known = self._with({anchor for anchor, reduced in self._anchors if reduced in shape})
+            self._by_shape[shape] = known
         return known
 
-
-def _shape(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass").translate(None, _DIGITS)
+    def _with(self, anchors: set[str]) -> tuple[Table, ...]:
+        key = frozenset(anchors)
+        known = self._by_anchors.get(key)
+        if known is None:
+            if len(self._by_anchors) >= MOST_SHAPES:
+                self._by_anchors.clear()
+            known = self._by_anchors[key] = tuple(
+                (engine, found)
+                for engine, patterns in self.tables
+                if (found := tuple(pattern for pattern in patterns if pattern.anchor in anchors))
+            )
+        return known
 
 
 def lines_needed(candidates: Iterable[Table]) -> int:
@@ -75,6 +86,7 @@ class Signs:
             for engine, texts in signs.items()
         }
         self._texts = {engine: tuple(texts) for engine, texts in signs.items()}
+        self._renew()
 
     def __bool__(self) -> bool:
         return bool(self._signs)
@@ -84,11 +96,17 @@ class Signs:
 
     def take(self, data: bytes) -> list[str]:
         """Engines whose signs are in `data`, the one with the most first; they are not looked for again."""
+        if not any(form in data for form in self._forms):
+            return []
         counts = {engine: sum(data.count(form) for form in forms) for engine, forms in self._signs.items()}
         found = sorted((engine for engine, count in counts.items() if count), key=lambda name: -counts[name])
         for engine in found:
             del self._signs[engine]
+        self._renew()
         return found
+
+    def _renew(self) -> None:
+        self._forms = tuple(form for forms in self._signs.values() for form in forms)
 
 
 def forms_of(text: str) -> tuple[bytes, ...]:
