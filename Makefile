@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp docs bench bench-sweep fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp docs bench bench-sweep bench-logs fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -70,6 +70,10 @@ bench: $(VENV)/.run
 # 100,000 plans over processes: their rate, and what that makes of two cores. PLANS and JOBS choose otherwise.
 bench-sweep: $(VENV)/.run
 	$(BIN)/python -m tools.bench_sweep --plans $(PLANS) --jobs $(JOBS)
+
+# Reading logs against `for line in file`, with the library of the extra `logs` and without it, and peak memory.
+bench-logs: $(VENV)/.dev
+	$(BIN)/python -m tools.bench_logs
 
 # Sweeps on Ray and Parquet files, with the libraries installed in a venv of their own (some 400 MB).
 test-ray: pyproject.toml

@@ -24,6 +24,9 @@ MOST_SETTINGS = 40
 MOST_FAILURES = 12
 LONGEST_FAILURE = 400
 LONGEST_VALUE = 80
+LONGEST_SETTING = 40
+# A printed size is shown as a range where its rounding is more than a twentieth of it.
+WIDE_SHARE = 20
 _LEFT_OUT = frozenset({"elapsed_s", "message"})
 _IDENTITY = ("engine_version", "model", "architecture", "dtype", "quantization", "device")
 _NOUNS: dict[str, str] = {
@@ -37,7 +40,8 @@ _STYLES: dict[LogPhase, str] = {"load": "weights", "warm-up": "graph_pool", "ser
 
 def log_lines(document: LogDocument, *, width: int = 80) -> Iterator[Line]:
     """The whole page."""
-    first = min((source.from_s for source in document.sources if source.from_s is not None), default=None)
+    times = [source.from_s for source in document.sources] + [one.at_s for one in document.observations]
+    first = min((at_s for at_s in times if at_s is not None), default=None)
     yield from _title(document, width)
     yield from _settings(document, width)
     told = [one for one in document.observations if one.event not in (Event.SETTINGS, Event.FAILURE)]
@@ -106,7 +110,8 @@ def _settings(document: LogDocument, width: int) -> Iterator[Line]:
     yield line()
     yield line("Settings as printed", "head")
     names = sorted(said, key=lambda name: name not in known)
-    shown = [f"{name} {_short(str(said[name]))}" for name in names[:MOST_SETTINGS]]
+    short = [name for name in names if len(str(said[name])) <= LONGEST_SETTING]
+    shown = [f"{name} {said[name]}" for name in short[:MOST_SETTINGS]]
     more = len(names) - len(shown)
     text = ", ".join(shown) + (f", and {more} more (--json has all)" if more else "")
     yield from wrapped(text, width, first="  ")
@@ -175,6 +180,8 @@ def _value(name: str, value: int | float | str | bool | ByteInterval) -> tuple[s
     stem, _, unit = name.rpartition("_")
     label = stem.replace("_", " ") or name
     if isinstance(value, ByteInterval):
+        if (value.high - value.low) * WIDE_SHARE > value.expected:
+            return label, f"{format_bytes(value.low)} to {format_bytes(value.high)}"
         return label, format_bytes(value.expected)
     if isinstance(value, bool | str):
         return name.replace("_", " "), _short(str(value))
@@ -182,6 +189,8 @@ def _value(name: str, value: int | float | str | bool | ByteInterval) -> tuple[s
         return label, format_bytes(int(value))
     if unit == "ratio":
         return label, f"{value:.1%}"
+    if name.endswith("_per_s"):
+        return name.removesuffix("_per_s").replace("_", " "), f"{value:,.1f}/s"
     if unit == "s":
         return label, f"{value:,.2f} s"
     return name.replace("_", " "), f"{value:,}"

@@ -96,7 +96,10 @@ class Signs:
 
     def take(self, data: bytes) -> list[str]:
         """Engines whose signs are in `data`, the one with the most first; they are not looked for again."""
-        if not any(form in data for form in self._forms):
+        if self._automaton is not None:
+            if not self._automaton.find_matches_as_indexes(data):
+                return []
+        elif not any(form in data for form in self._forms):
             return []
         counts = {engine: sum(data.count(form) for form in forms) for engine, forms in self._signs.items()}
         found = sorted((engine for engine, count in counts.items() if count), key=lambda name: -counts[name])
@@ -106,7 +109,8 @@ class Signs:
         return found
 
     def _renew(self) -> None:
-        self._forms = tuple(form for forms in self._signs.values() for form in forms)
+        self._forms = [form for forms in self._signs.values() for form in forms]
+        self._automaton = automaton(self._forms)
 
 
 def forms_of(text: str) -> tuple[bytes, ...]:
