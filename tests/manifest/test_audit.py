@@ -179,7 +179,7 @@ CASES: tuple[tuple[str, State, Make], ...] = (
     ("disk-and-runtime", F, lambda: replace(whole(), measured_weight_steady_bytes_per_rank=whole().raw_weight_bytes)),
     ("disk-and-runtime", N, bare),
     ("quantisation", P, whole),
-    ("quantisation", F, lambda: replace(whole(), weight_format="fp8")),
+    ("quantisation", N, lambda: replace(whole(), weight_format="fp8")),
     ("quantisation", F, lambda: replace(whole(), quantization=part("quantization", formats=()))),
     ("quantisation", N, bare),
     ("resident-experts", P, whole),

@@ -80,11 +80,15 @@ def build(given: Given) -> ManifestDocument:
         _refuse_another_reconciliation(plan, given.reconciliation)
     said = () if measurement is None else _compare(plan, measurement)
     pool = plan.kv_pool
-    weights = () if measurement is None else steady_weights(measurement)
-    peaks = () if measurement is None else runtime_peaks(measurement)
+    weights = {
+        rank.ranks: () if measurement is None else steady_weights(plan, measurement, rank)
+        for rank in plan.ranks
+    }
+    peaks = () if measurement is None else runtime_peaks(plan, measurement)
     free = () if measurement is None else device_free(measurement)
-    ranks = tuple(_rank(rank, plan, weights, peaks, free) for rank in plan.ranks)
-    weight, peak, room = largest(weights), largest(peaks), least(free)
+    ranks = tuple(_rank(rank, plan, weights[rank.ranks], peaks, free) for rank in plan.ranks)
+    weight = largest(seen for found in weights.values() for seen in found)
+    peak, room = largest(peaks), least(free)
     measured_pool = None if measurement is None else kv_pool(measurement)
     raw = plan.ranks[0].weights if plan.ranks else None
     headroom = min((rank.headroom_bytes.expected for rank in ranks), default=None)
@@ -180,12 +184,15 @@ def _bytes(seen: Seen | None) -> int | None:
 
 
 def _refuse_another_checkpoint(plan: Plan, checkpoint: Checkpoint) -> None:
-    for name, planned, found in (
-        ("architecture", plan.inputs.architecture, checkpoint.model.architecture),
-        ("weight format", plan.inputs.quantization, checkpoint.quantization),
-        ("weight bytes on disk", _disk(plan), checkpoint.disk_bytes),
-    ):
-        if planned is not None and planned != found:
+    """An engine may load the model in another format than it is stored in (a conversion to GGUF, quantisation while loading);
+    where the format is the same, so are the files' bytes."""
+    pairs: list[tuple[str, object, object]] = [
+        ("architecture", plan.inputs.architecture, checkpoint.model.architecture)
+    ]
+    if plan.inputs.quantization == checkpoint.quantization and plan.ranks:
+        pairs.append(("bytes on disk", plan.ranks[0].weights.disk_bytes, checkpoint.disk_bytes))
+    for name, planned, found in pairs:
+        if planned != found:
             raise InputError(
                 f"the plan is of another checkpoint: its {name} is {planned}, the model's is {found}; plan this model anew",
                 planned=planned,
@@ -209,10 +216,6 @@ def _refuse_another_reconciliation(plan: Plan, found: Reconciliation) -> None:
             )
 
 
-def _disk(plan: Plan) -> int | None:
-    return plan.ranks[0].weights.disk_bytes if plan.ranks else None
-
-
 def _compare(plan: Plan, measurement: Measurement) -> tuple[str, ...]:
     """Where the measured instance is not the planned one."""
     said: list[str] = []
@@ -233,8 +236,7 @@ def _rank(
     rank: RankLedger, plan: Plan, weights: tuple[Seen, ...], peaks: tuple[Seen, ...], free: tuple[Seen, ...]
 ) -> RankFigures:
     only = len(plan.ranks) == 1
-    mine = of_ranks(weights, rank.ranks, only=only)
-    heaviest = largest(mine)
+    heaviest = largest(weights)
     weight = _bytes(heaviest)
     peak = _bytes(largest(of_ranks(peaks, rank.ranks, only=only)))
     room = _bytes(least(of_ranks(free, rank.ranks, only=only)))
@@ -254,8 +256,8 @@ def _rank(
         measured_headroom_bytes=room,
         measured_headroom_gib=gib(room),
         measured_ranks=tuple(
-            sorted({number for seen in mine for number in seen.ranks} & set(rank.ranks))
-            or (rank.ranks if mine and len(rank.ranks) == 1 else ())
+            sorted({number for seen in weights for number in seen.ranks} & set(rank.ranks))
+            or (rank.ranks if weights and len(rank.ranks) == 1 else ())
         ),
     )
 

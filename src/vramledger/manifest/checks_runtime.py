@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.documents.measurement import AllocatorDocument
+from vramledger.documents.plan import EntryDocument
+from vramledger.documents.plan_reader import plan_of
 from vramledger.ledger import Owner, Phase
 from vramledger.manifest.comparison import Compared, compared
 from vramledger.manifest.document import ManifestDocument
@@ -17,13 +19,17 @@ from vramledger.manifest.finding import (
     of_plan,
     passed,
 )
+from vramledger.reconciliation.host_lines import is_on_host
 
 _EAGER = (("enforce_eager", True), ("disable_cuda_graph", True), ("use_cuda_graph", False))
 _LOGITS = "logits"
 
 
 def activation_and_logits(document: ManifestDocument) -> Finding:
-    """The peak of a prefill with the logits it ends in."""
+    """The peak of a prefill with the logits it ends in. An engine whose ledger has no entry of activations holds them in its
+    workspaces (llama.cpp's compute and output buffers), and every one of those must be measured."""
+    if not any(entry.owner is Owner.ACTIVATION for entry in _entries(document)):
+        return _in_workspaces(document)
     found = [
         item
         for item in compared(document, Owner.ACTIVATION)
@@ -39,6 +45,30 @@ def activation_and_logits(document: ManifestDocument) -> Finding:
     if not with_logits:
         return not_evidenced("the measured peak leaves the logits out", *told)
     return passed(*told)
+
+
+def _in_workspaces(document: ManifestDocument) -> Finding:
+    found = compared(document, Owner.WORKSPACE)
+    told = _cited(document, found)
+    names = [entry.name for entry in _entries(document) if entry.owner is Owner.WORKSPACE]
+    if not found or not names:
+        return not_evidenced("the activation peak of a prefill was not measured")
+    above = _above(found)
+    if above:
+        return failed(f"the plan leaves too little: {above}", *told)
+    missing = [name for name in names if not any(_names(item, name) for item in found)]
+    if missing:
+        return not_evidenced(f"not measured: {', '.join(missing[:4])}", *told)
+    return passed(*told)
+
+
+def _names(item: Compared, entry: str) -> bool:
+    figure = item.figure
+    return not entry.startswith(figure.without or ("\0",)) and entry.startswith(figure.entries or ("",))
+
+
+def _entries(document: ManifestDocument) -> tuple[EntryDocument, ...]:
+    return tuple(entry for rank in document.plan.ranks for entry in rank.entries)
 
 
 def _leaves_out_logits(item: Compared) -> bool:
@@ -134,6 +164,8 @@ def graph_capture(document: ManifestDocument) -> Finding:
     captured = measurement.graphs if measurement is not None else ()
     found = compared(document, Owner.GRAPH_POOL)
     told = _cited(document, found)
+    if not captured and is_on_host(plan_of(document.plan)):
+        return passed(of_plan(document, f"nothing is captured on {document.plan.inputs.device}"))
     for name, value in _EAGER:
         if settings.get(name) is value and not captured:
             return passed(of_plan(document, f"nothing is captured: {name} is {str(value).lower()}"))

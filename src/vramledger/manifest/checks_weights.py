@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramledger.ledger import Lifetime, Owner
-from vramledger.manifest.comparison import Compared, compared
+from vramledger.manifest.comparison import compared_weights
 from vramledger.manifest.derived import COUNT_OF_DIVIDED, divisions
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.finding import (
@@ -17,7 +17,6 @@ from vramledger.manifest.finding import (
     of_plan,
     passed,
 )
-from vramledger.manifest.measured import is_steady_weights
 
 _TOLERATED = 0.01
 """Share of the files' bytes that an index or padding may add to the sum of the tensors."""
@@ -72,7 +71,10 @@ def quantisation(document: ManifestDocument) -> Finding:
         else f"{facts.summary}; nothing is quantised",
     )
     if facts.summary != document.weight_format:
-        return failed(f"weight_format is {document.weight_format}, the checkpoint's {facts.summary}", told)
+        return not_evidenced(
+            f"the engine loads {document.weight_format}, made of {facts.summary}: what becomes of each layer is not in it",
+            told,
+        )
     total = sum(part.stored_bytes for part in facts.formats)
     raw = document.raw_weight_bytes
     if raw is not None and abs(total - raw) > _TOLERATED * raw:
@@ -119,7 +121,7 @@ def shards(document: ManifestDocument) -> Finding:
     ranks = sorted(rank for kind in document.plan.ranks for rank in kind.ranks)
     if ranks != list(range(len(ranks))):
         return failed(f"the plan's ranks are {ranks[:16]}: some are missing or there twice")
-    found = [item for item in compared(document, Owner.WEIGHTS) if _is_steady(item)]
+    found = compared_weights(document)
     told = tuple(of_measurement(document, item.text, item.figure.evidence.source) for item in found)
     wrong = [item for item in found if item.is_above or item.is_below]
     if wrong:
@@ -136,11 +138,6 @@ def shards(document: ManifestDocument) -> Finding:
         of_plan(document, f"{len(ranks)} ranks, replicas of KV heads: {', '.join(replicas) or 'not known'}"),
         *told,
     )
-
-
-def _is_steady(item: Compared) -> bool:
-    """A figure of the whole weights after loading, with no more than adapters and the allocator's rest in it."""
-    return is_steady_weights(item.figure.owners, item.figure.entries, item.figure.phase)
 
 
 def adapters(document: ManifestDocument) -> Finding:

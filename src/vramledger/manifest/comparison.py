@@ -8,6 +8,7 @@ from vramledger.documents.measurement_reader import measurement_of
 from vramledger.documents.plan_reader import plan_of
 from vramledger.ledger import ByteRange, Owner
 from vramledger.manifest.document import ManifestDocument
+from vramledger.manifest.measured import weight_figures
 from vramledger.measurement import Figure
 from vramledger.reconciliation.coverage import ledgers_of, predicted
 
@@ -40,6 +41,19 @@ class Compared(Struct, frozen=True, kw_only=True):
         return f"rank {where}: {self.figure.name} {self.figure.bytes.expected:,} bytes measured, {planned} planned"
 
 
+def compared_weights(document: ManifestDocument) -> tuple[Compared, ...]:
+    """The figures of the whole steady weights, or the parts that make them up, of every kind of rank that has them."""
+    if document.measurement is None:
+        return ()
+    plan, measurement = plan_of(document.plan), measurement_of(document.measurement)
+    return tuple(
+        Compared(figure=figure, ranks=rank.ranks, predicted=predicted(figure, rank.entries))
+        for rank in plan.ranks
+        for figures in weight_figures(plan, measurement, rank)
+        for figure in figures
+    )
+
+
 def compared(document: ManifestDocument, owner: Owner) -> tuple[Compared, ...]:
     """Every measured figure that covers entries of `owner`, on every kind of rank that it speaks of."""
     if document.measurement is None:
@@ -48,6 +62,6 @@ def compared(document: ManifestDocument, owner: Owner) -> tuple[Compared, ...]:
     return tuple(
         Compared(figure=figure, ranks=rank.ranks, predicted=predicted(figure, rank.entries))
         for figure in measurement_of(document.measurement).figures
-        if owner in figure.owners
+        if owner in figure.owners and not figure.on_host
         for rank in ledgers_of(plan, figure)
     )

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from vramledger.evidence import Evidence, measured
-from vramledger.ledger import ByteRange, Owner, Phase
-from vramledger.measurement import AllocatorState, Figure, MeasuredPool, Measurement
+from vramledger.answer import Plan
+from vramledger.evidence import Evidence, measured, weakest
+from vramledger.ledger import ByteRange, Owner, Phase, RankLedger, total
+from vramledger.measurement import AllocatorState, Figure, HostMemory, MeasuredPool, Measurement
+from vramledger.reconciliation.coverage import covers, ledgers_of
+from vramledger.reconciliation.host_lines import is_on_host
 
 _BESIDE_WEIGHTS = frozenset({Owner.WEIGHTS, Owner.ADAPTERS, Owner.ALLOCATOR})
 _RUNNING = frozenset({Phase.WARMUP, Phase.PREFILL, Phase.DECODE, Phase.RECOVERY})
@@ -27,42 +30,110 @@ class Seen(Struct, frozen=True, kw_only=True):
     at_s: float | None = None
 
 
-def steady_weights(measurement: Measurement) -> tuple[Seen, ...]:
-    """Weights on devices after loading, by ranks: figures of the weights alone where there are any, else of the
-    weights with adapters and what the allocator keeps beside them."""
-    found = [
-        figure
-        for figure in measurement.figures
-        if is_steady_weights(figure.owners, figure.entries, figure.phase)
-    ]
-    alone = [figure for figure in found if figure.owners == (Owner.WEIGHTS,)]
+def steady_weights(plan: Plan, measurement: Measurement, rank: RankLedger) -> tuple[Seen, ...]:
+    """Weights on a kind of rank after loading, one for each of its ranks that a source tells apart.
+
+    Figures of the weights alone where there are any, else of the weights with adapters and what the allocator keeps beside
+    them; else parts that have a figure for every entry of the weights between them, added up.
+    """
     at_s = until(measurement)
     return tuple(
         Seen(
-            bytes=figure.bytes.expected,
-            evidence=figure.evidence,
-            range=figure.bytes,
-            ranks=figure.ranks,
+            bytes=sum(figure.bytes.expected for figure in figures),
+            evidence=figures[0].evidence if len(figures) == 1 else _summed(figures),
+            range=total(figure.bytes for figure in figures),
+            ranks=figures[0].ranks,
             at_s=at_s,
         )
-        for figure in alone or found
+        for figures in weight_figures(plan, measurement, rank)
     )
 
 
-def is_steady_weights(owners: tuple[Owner, ...], entries: tuple[str, ...], phase: Phase | None) -> bool:
-    """Whether a figure is of the whole weights after loading, with no more than what lies beside them."""
+def weight_figures(plan: Plan, measurement: Measurement, rank: RankLedger) -> tuple[tuple[Figure, ...], ...]:
+    """The figures behind each of `steady_weights`."""
+    found = [
+        figure
+        for figure in measurement.figures
+        if _is_steady(figure)
+        and not figure.on_host
+        and _tells(figure.bytes)
+        and rank in ledgers_of(plan, figure)
+    ]
+    whole = [figure for figure in found if not figure.entries]
+    alone = [figure for figure in whole if figure.owners == (Owner.WEIGHTS,)]
+    if whole:
+        return tuple((figure,) for figure in alone or whole)
+    by_ranks: dict[tuple[int, ...], list[Figure]] = {}
+    for figure in found:
+        by_ranks.setdefault(figure.ranks, []).append(figure)
+    entries = [entry for entry in rank.entries if entry.owner is Owner.WEIGHTS]
+    return tuple(
+        tuple(parts)
+        for parts in by_ranks.values()
+        if entries and all(any(covers(part, entry) for part in parts) for entry in entries)
+    )
+
+
+def _summed(figures: tuple[Figure, ...]) -> Evidence:
+    first = figures[0].evidence
+    names = " + ".join(figure.name for figure in figures)
+    return Evidence(
+        kind=weakest([figure.evidence.kind for figure in figures]), source=first.source, formula=names
+    )
+
+
+def _is_steady(figure: Figure) -> bool:
+    """Whether a figure is of weights after loading, with no more than what lies beside them."""
     return (
-        Owner.WEIGHTS in owners and set(owners) <= _BESIDE_WEIGHTS and not entries and phase is not Phase.LOAD
+        Owner.WEIGHTS in figure.owners
+        and set(figure.owners) <= _BESIDE_WEIGHTS
+        and figure.phase is not Phase.LOAD
     )
 
 
-def runtime_peaks(measurement: Measurement) -> tuple[Seen, ...]:
-    """What devices held from warm-up on, one for each reading that tells it."""
+def _tells(size: ByteRange) -> bool:
+    """A print that rounds to nothing does not say that there is nothing."""
+    return size.expected > 0 or size.is_exact
+
+
+def runtime_peaks(plan: Plan, measurement: Measurement) -> tuple[Seen, ...]:
+    """What devices held from warm-up on, one for each reading that tells it; of an instance of one rank that runs on the
+    host, what its processes held together in each phase."""
+    if is_on_host(plan):
+        return _host_peaks(plan, measurement)
     return tuple(
         Seen(bytes=held, evidence=_held_evidence(state), ranks=state.ranks, at_s=state.at_s)
         for state in running_states(measurement)
         if (held := _held(state, measurement.device_total_bytes)) is not None
     )
+
+
+def _host_peaks(plan: Plan, measurement: Measurement) -> tuple[Seen, ...]:
+    if sum(len(rank.ranks) for rank in plan.ranks) != 1:
+        return ()
+    most: dict[Phase, dict[tuple[str, int | None], HostMemory]] = {}
+    for item in measurement.host:
+        if item.phase in _RUNNING and item.phase is not None and _resident(item) is not None:
+            of_phase = most.setdefault(item.phase, {})
+            key = (item.process, item.pid)
+            if key not in of_phase or (_resident(item) or 0) > (_resident(of_phase[key]) or 0):
+                of_phase[key] = item
+    return tuple(
+        Seen(
+            bytes=sum(_resident(item) or 0 for item in found.values()),
+            evidence=measured(
+                next(iter(found.values())).evidence.source,
+                f"{len(found)} processes in {phase.value}, proportional share or resident",
+            ),
+            ranks=plan.ranks[0].ranks,
+            at_s=max((item.at_s for item in found.values() if item.at_s is not None), default=None),
+        )
+        for phase, found in most.items()
+    )
+
+
+def _resident(item: HostMemory) -> int | None:
+    return item.rss_bytes if item.pss_bytes is None else item.pss_bytes
 
 
 def device_free(measurement: Measurement) -> tuple[Seen, ...]:
@@ -88,7 +159,7 @@ def kv_pool(measurement: Measurement) -> Seen | None:
     """The pool's bytes on a rank: of several figures of one kind of pool the smallest, kinds added up."""
     by_kind: dict[str, MeasuredPool] = {}
     for pool in measurement.pools:
-        if pool.bytes is None:
+        if pool.bytes is None or not _tells(pool.bytes):
             continue
         known = by_kind.get(pool.kind)
         if known is None or known.bytes is None or pool.bytes.expected < known.bytes.expected:
@@ -98,7 +169,11 @@ def kv_pool(measurement: Measurement) -> Seen | None:
         size = sum(pool.bytes.expected for pool in pools if pool.bytes is not None)
         return Seen(bytes=size, evidence=pools[0].evidence, at_s=until(measurement))
     figures = [
-        figure for figure in measurement.figures if figure.owners == (Owner.KV_CACHE,) and not figure.entries
+        figure
+        for figure in measurement.figures
+        if figure.owners == (Owner.KV_CACHE,)
+        and not (figure.entries or figure.on_host)
+        and _tells(figure.bytes)
     ]
     if not figures:
         return None
@@ -124,11 +199,6 @@ def least(found: Iterable[Seen]) -> Seen | None:
 def of_ranks(found: Sequence[Seen], ranks: tuple[int, ...], *, only: bool) -> tuple[Seen, ...]:
     """Those of any of `ranks`; with `only` (there are no other ranks) also those whose source names no rank."""
     return tuple(seen for seen in found if set(seen.ranks) & set(ranks) or (only and not seen.ranks))
-
-
-def owned(measurement: Measurement, owner: Owner) -> tuple[Figure, ...]:
-    """Figures that cover entries of this owner."""
-    return tuple(figure for figure in measurement.figures if owner in figure.owners)
 
 
 def until(measurement: Measurement) -> float | None:
