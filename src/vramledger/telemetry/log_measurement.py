@@ -45,7 +45,14 @@ def log_measurement(
     return replace(
         measured,
         engine=measured.engine or name,
-        sources=(*map(measurement_source, tally.sources), *measured.sources),
+        sources=(
+            *map(measurement_source, tally.sources),
+            *(
+                source
+                for source in measured.sources
+                if source.name not in {one.name for one in tally.sources}
+            ),
+        ),
         notes=(*measured.notes, *tally.notes(), *_others(by_engine, name)),
     )
 
