@@ -21,8 +21,8 @@ standard input, once."""
 _EPILOG = """\b
 Examples:
   vramledger measure --url http://127.0.0.1:8000 --pid 4711
-  vramledger measure --metrics metrics.txt -o measurement.json
-  vramledger measure --series start.parquet --json
+  vramledger measure --log vllm.log --metrics metrics.txt -o measurement.json
+  vramledger measure --series start.parquet --log vllm.log --json
   nvidia-smi -q -x | vramledger measure --nvidia-smi -
   vramledger measure --server-info server_info.json --dcgm http://node:9400/metrics
   vramledger measure --snapshot oom.pickle
@@ -34,6 +34,7 @@ Exit codes: 0 measured; 2 wrong input, 4 unreadable source, 74 output not writte
 
 def run_measure(
     *,
+    logs: tuple[str, ...],
     urls: tuple[str, ...],
     metrics: tuple[str, ...],
     server_info: tuple[str, ...],
@@ -53,15 +54,17 @@ def run_measure(
     """Read every source, merge, print."""
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.telemetry import measuring
+    from vramledger.telemetry.log_measurement import log_measurement
     from vramledger.telemetry.merging import merged
     from vramledger.telemetry.probes.engine import engine_measurement
 
     name = _engine(engine)
     token = token_of(token_env)
-    _check_inputs((*metrics, *server_info, *smi, *dcgm, *snapshots, *series))
+    _check_inputs((*logs, *metrics, *server_info, *smi, *dcgm, *snapshots, *series))
     columns = tuple(part.strip() for part in (smi_columns or "").split(",") if part.strip())
     all_pids = _with_children(pids)
     parts: list[Measurement] = []
+    parts += [log_measurement(text, engine=name) for text in logs]
     parts += [engine_measurement(url, engine=name, token=token, limit_s=timeout) for url in urls]
     parts += [measuring.measured_metrics(text, engine=name) for text in metrics]
     parts += [measuring.measured_server_info(text, engine=name) for text in server_info]
@@ -73,7 +76,7 @@ def run_measure(
         parts += _or_a_note(lambda: measuring.measured_devices(pids=all_pids))
     parts += [measuring.measured_processes(pid) for pid in pids]
     if not parts:
-        raise click.UsageError("Nothing to measure: give a source such as --url or --pid.")
+        raise click.UsageError("Nothing to measure: give a source such as --log, --url or --pid.")
     measurement = merged(parts)
     if out is not None:
         _write(out, measurement)
@@ -171,6 +174,7 @@ command = GroupedCommand(
     help=_HELP,
     epilog=_EPILOG,
     params=[
+        _files("logs", "--log", "FILE", "The engine's log."),
         _files("urls", "--url", "URL", "A running engine: its metrics and information endpoints."),
         _files("metrics", "--metrics", "FILE", "What its /metrics answered."),
         _files("server_info", "--server-info", "FILE", "What an information endpoint of it answered."),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vramledger.ledger import Phase
+    from vramledger.telemetry.marks import ReadMarks
     from vramledger.telemetry.series import Sampler, Source
     from vramledger.telemetry.series_file import SeriesWriter
 
@@ -23,12 +24,13 @@ Marked = tuple[float, str, "Phase | None"]
 
 _HELP = """A time series of a running instance into FILE (.parquet or .jsonl), with what it was at marked.
 
-Marks come from whoever starts it: --mark, given FILE while another vramledger samples into it, or marking() of vramledger.telemetry.marks in Python. Ctrl-C ends the file, and keeps what was sampled.
+Marks come from the engine's log (--log), and from whoever starts the engine: --mark, given FILE while another vramledger
+samples into it, or marking() of vramledger.telemetry.marks in Python. Ctrl-C ends the file, and keeps what was sampled.
 """
 
 _EPILOG = """\b
 Examples:
-  vramledger sample start.parquet --nvml --pid 4711 --interval 0.2 --until-exit 4711
+  vramledger sample start.parquet --nvml --pid 4711 --log vllm.log --interval 0.2 --until-exit 4711
   vramledger sample load.jsonl --url http://127.0.0.1:8000 --pid 4711 --duration 60
   vramledger sample load.jsonl --mark prefill --phase prefill
 
@@ -44,6 +46,7 @@ def run_sample(
     dcgm: tuple[str, ...],
     pids: tuple[int, ...],
     nvml: bool,
+    log: str | None,
     engine: str | None,
     interval: float,
     duration: float | None,
@@ -56,6 +59,7 @@ def run_sample(
     """Sample, or leave a mark for who does."""
     from vramledger.ledger import Phase
     from vramledger.models.sources.bounded_file import path_of
+    from vramledger.telemetry.log_marks import LogMarks
     from vramledger.telemetry.marks import write_mark
     from vramledger.telemetry.series_file import series_format
 
@@ -77,7 +81,10 @@ def run_sample(
         if not sources:
             reason = f" ({'; '.join(notes)})" if notes else ""
             raise click.UsageError(f"Nothing to sample: give --url, --pid, --nvml or --dcgm{reason}.")
-        return _run(path, sources, notes, interval, _end(duration, until_exit), as_json=as_json)
+        reads: list[ReadMarks] = []
+        if log is not None:
+            reads.append(stack.enter_context(LogMarks(path_of(log), engine=engine)))
+        return _run(path, sources, notes, reads, interval, _end(duration, until_exit), as_json=as_json)
 
 
 def _sources(
@@ -131,6 +138,7 @@ def _run(
     path: Path,
     sources: list[Source],
     notes: list[str],
+    reads: list[ReadMarks],
     interval: float,
     goes_on: Callable[[float, float], bool],
     *,
@@ -139,6 +147,7 @@ def _run(
     from vramledger.cli.output import write_message
     from vramledger.cli.termination import ends_when_told
     from vramledger.models.sources.bounded_file import shown
+    from vramledger.telemetry.log_marks import LogMarks
     from vramledger.telemetry.marks import MarksReader, marks_file
     from vramledger.telemetry.series import Sampler
     from vramledger.telemetry.series_file import SeriesWriter
@@ -150,7 +159,7 @@ def _run(
         clock=time.time,
         sleep=time.sleep,
         goes_on=lambda now_s: goes_on(now_s, started_s),
-        marks=[MarksReader(marks_file(path), started_s)],
+        marks=[MarksReader(marks_file(path), started_s), *reads],
     )
     marks: list[Marked] = []
     with ends_when_told(), SeriesWriter(path) as writer:
@@ -159,7 +168,8 @@ def _run(
         ended = sampler.end()
         writer.write([ended])
     marks_file(path).unlink(missing_ok=True)
-    told = (*notes, *sampler.notes)
+    problems = [read.problem for read in reads if isinstance(read, LogMarks) and read.problem]
+    told = (*notes, *sampler.notes, *(f"the log marks nothing: {problem}" for problem in problems))
     for note in told:
         write_message(note)
     if as_json:
@@ -226,6 +236,12 @@ command = GroupedCommand(
             metavar="URL",
             help="Where dcgm-exporter answers.",
             group="Sources",
+        ),
+        GroupedOption(
+            ["log", "--log"],
+            metavar="FILE",
+            help="The engine's log, followed: loading, warm-up, each captured size and readiness are marked.",
+            group="Marks",
         ),
         GroupedOption(
             ["mark", "--mark"],

@@ -1,0 +1,65 @@
+"""Marks from an engine's log that is followed while the engine is sampled."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from vramledger.errors import VramledgerError
+from vramledger.telemetry.log_following import Following
+from vramledger.telemetry.log_reading import read_log
+from vramledger.telemetry.marks import Mark, mark_of
+
+POLL_S = 0.05
+QUIET_S = 0.2
+END_S = 2.0
+
+
+class LogMarks:
+    """New marks of a log, each once, timed when it was read.
+
+    What the log held already when following began comes first, at that time. The log may appear later. It is read in a thread
+    that ends when the context does. `problem` is why it can no longer be read.
+    """
+
+    def __init__(
+        self, path: Path, *, engine: str | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._path = path
+        self._engine = engine
+        self._clock = clock
+        self._queue: queue.SimpleQueue[Mark] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="log marks", daemon=True)
+        self.problem: str | None = None
+
+    def __enter__(self) -> LogMarks:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(END_S)
+
+    def __call__(self) -> list[Mark]:
+        found: list[Mark] = []
+        while True:
+            try:
+                found.append(self._queue.get_nowait())
+            except queue.Empty:
+                return found
+
+    def _follow(self) -> None:
+        following = Following(stop=self._ended.is_set, poll_s=POLL_S, quiet_s=QUIET_S)
+        try:
+            for observation in read_log(self._path, engine=self._engine, follow=following):
+                for mark in mark_of(observation, self._clock()):
+                    self._queue.put(mark)
+        except VramledgerError as problem:
+            self.problem = problem.message
