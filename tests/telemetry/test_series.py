@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vramledger.errors import FlagError, InputError, SourceError
 from vramledger.ledger import Phase
 from vramledger.observation import Event, Observation, Place, Sample
-from vramledger.telemetry.marks import MARK, Mark, MarksReader, mark_of, marking, marks_file, write_mark
+from vramledger.telemetry.marks import MARK, Mark, Marker, MarksReader, marking, marks_file, write_mark
 from vramledger.telemetry.series import Sampler
 from vramledger.telemetry.series_file import SeriesWriter, looks_like_series, read_series, write_series
 
@@ -227,22 +227,49 @@ def test_marks_are_left_for_who_samples(tmp_path: Path) -> None:
     assert read() == []
 
 
-@pytest.mark.parametrize(
-    ("event", "values", "label", "phase"),
-    [
-        (Event.LOAD_BEGIN, {}, "load", Phase.LOAD),
-        (Event.WEIGHTS, {"weights_bytes": 3}, "after load", Phase.WARMUP),
-        (Event.GRAPH_SHAPE, {"shape": "256"}, "after graph 256", Phase.WARMUP),
-        (Event.WARMUP, {"step": "decode", "shape": "8"}, "after warm-up decode 8", Phase.WARMUP),
-        (Event.READY, {}, "steady", None),
-    ],
-)
-def test_a_log_marks_what_it_says(
-    event: Event, values: dict[str, str | int], label: str, phase: Phase | None
-) -> None:
-    said = Observation(event=event, values=values, place=Place(source="a.log", line=1))
-    assert mark_of(said, 5.0) == (Mark(at_s=5.0, label=label, phase=phase),)
+def said(event: Event, rank: int | None = None, **values: str | int) -> Observation:
+    return Observation(event=event, values=values, place=Place(source="a.log", line=1), rank=rank)
 
 
-def test_steps_of_serving_are_no_marks() -> None:
-    assert mark_of(Observation(event=Event.STEP, values={}, place=Place(source="a")), 5.0) == ()
+def test_a_log_marks_how_far_an_instance_is() -> None:
+    marker = Marker()
+    spoken = [
+        said(Event.VERSION),
+        said(Event.MODEL, architecture="llama"),
+        said(Event.LOAD_BEGIN, rank=0),
+        said(Event.LOAD_BEGIN, rank=1),
+        said(Event.WEIGHTS, weights_bytes=3),
+        said(Event.WARMUP, step="decode", shape="8"),
+        said(Event.WEIGHTS, weights_bytes=3),
+        said(Event.KV_POOL),
+        said(Event.SETTINGS),
+        said(Event.GRAPH_SHAPE, shape="256"),
+        said(Event.GRAPH_SHAPE, rank=1, shape="256"),
+        said(Event.READY),
+        said(Event.STEP, running_requests=1),
+        said(Event.KV_POOL),
+        said(Event.VERSION),
+        said(Event.LOAD_BEGIN),
+    ]
+    marks = [mark for at, one in enumerate(spoken) if (mark := marker(one, float(at))) is not None]
+    assert [(mark.at_s, mark.label, mark.phase) for mark in marks] == [
+        (2.0, "load", Phase.LOAD),
+        (4.0, "after load", Phase.WARMUP),
+        (5.0, "after warm-up decode 8", Phase.WARMUP),
+        (7.0, "after KV pool", Phase.WARMUP),
+        (9.0, "after graph 256", Phase.WARMUP),
+        (11.0, "steady", None),
+        (14.0, "before load", None),
+        (15.0, "load", Phase.LOAD),
+    ]
+
+
+def test_llamacpp_marks_loading_by_its_files_tensors_and_buffers() -> None:
+    marker = Marker()
+    spoken = [
+        said(Event.MODEL, tensors_count=272),
+        said(Event.BUFFER, buffer="model"),
+        said(Event.BUFFER, buffer="KV"),
+    ]
+    marks = [marker(one, 1.0) for one in spoken]
+    assert [mark.label if mark else None for mark in marks] == ["load", "after load", None]

@@ -15,7 +15,7 @@ from vramledger.measurement import (
     Measurement,
 )
 from vramledger.report.text import Line, columns, line, ranks_text, wrapped
-from vramledger.units import GIB, MIB
+from vramledger.units import GIB, KIB, MIB
 
 MOST_ROWS = 24
 
@@ -181,10 +181,12 @@ def _size(size: ByteRange) -> str:
 
 
 def _bytes(size_bytes: int) -> str:
-    """GiB with two decimals from one GiB on, MiB below."""
+    """GiB with two decimals from one GiB on, MiB with one from one MiB on, KiB below."""
     if abs(size_bytes) >= GIB:
         return f"{size_bytes / GIB:.2f} GiB"
-    return f"{size_bytes / MIB:.1f} MiB"
+    if abs(size_bytes) >= MIB:
+        return f"{size_bytes / MIB:.1f} MiB"
+    return f"{size_bytes / KIB:.1f} KiB"
 
 
 def _time(at_s: float) -> str:

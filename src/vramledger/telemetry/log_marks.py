@@ -12,7 +12,7 @@ from types import TracebackType
 from vramledger.errors import VramledgerError
 from vramledger.telemetry.log_following import Following
 from vramledger.telemetry.log_reading import read_log
-from vramledger.telemetry.marks import Mark, mark_of
+from vramledger.telemetry.marks import Mark, Marker
 
 POLL_S = 0.05
 QUIET_S = 0.2
@@ -57,9 +57,11 @@ class LogMarks:
 
     def _follow(self) -> None:
         following = Following(stop=self._ended.is_set, poll_s=POLL_S, quiet_s=QUIET_S)
+        marker = Marker()
         try:
             for observation in read_log(self._path, engine=self._engine, follow=following):
-                for mark in mark_of(observation, self._clock()):
+                mark = marker(observation, self._clock())
+                if mark is not None:
                     self._queue.put(mark)
         except VramledgerError as problem:
             self.problem = problem.message

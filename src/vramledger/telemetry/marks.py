@@ -2,7 +2,7 @@
 serving.
 
 A mark is a Sample named "mark_count": from its time on, samples are of its phase and label until the next mark.
-Marks come from the engine's log while it is followed (`mark_of`), or from whoever starts the engine (`marking`,
+Marks come from the engine's log while it is followed (`Marker`), or from whoever starts the engine (`marking`,
 `write_mark`), by way of a small file beside the series.
 """
 
@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,14 @@ LONGEST_LABEL = 120
 _LONGEST_LINE_BYTES = 4_096
 
 
+class _Stage(IntEnum):
+    BEFORE = 0
+    LOADING = 1
+    WARMUP = 2
+    SERVING = 3
+    RESTARTED = 4
+
+
 class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From `at_s` (Unix time) on the instance is at `label`, in a phase of the ledger where it is in one."""
 
@@ -41,36 +50,58 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Sample(at_s=self.at_s, source=source, name=MARK, value=1, phase=self.phase, label=self.label)
 
 
-def mark_of(observation: Observation, at_s: float) -> tuple[Mark, ...]:
-    """The marks of what an engine's log said at `at_s`.
+class Marker:
+    """What one engine's log says that the instance is at, observation by observation.
 
-    Lines about a step are printed when it is done: their marks begin the span "after" it.
+    An instance goes on from before load over loading and warm-up to serving, whatever the log repeats meanwhile; a version
+    that is printed while it serves is a new start. Of several ranks the first speaks. Lines about a step are printed when
+    it is done: their marks begin the span "after" it.
     """
-    values = observation.values
-    match observation.event:
-        case Event.VERSION | Event.SETTINGS:
-            return (Mark(at_s=at_s, label=BEFORE_LOAD),)
-        case Event.LOAD_BEGIN:
-            return (Mark(at_s=at_s, label=LOADING, phase=Phase.LOAD),)
-        case Event.WEIGHTS:
-            return (Mark(at_s=at_s, label=LOADED, phase=Phase.WARMUP),)
-        case Event.PROFILE:
-            return (Mark(at_s=at_s, label=f"{AFTER}{WARMUP}profile", phase=Phase.WARMUP),)
-        case Event.WARMUP:
-            step = " ".join(str(values[name]) for name in ("step", "shape") if name in values)
-            return (
-                Mark(at_s=at_s, label=f"{AFTER}{WARMUP}{step}".strip()[:LONGEST_LABEL], phase=Phase.WARMUP),
-            )
-        case Event.KV_POOL:
-            return (Mark(at_s=at_s, label=f"{AFTER}KV pool", phase=Phase.WARMUP),)
-        case Event.GRAPH_SHAPE:
-            shape = str(values.get("shape", "of unknown size"))
-            return (Mark(at_s=at_s, label=f"{AFTER}{GRAPH}{shape}"[:LONGEST_LABEL], phase=Phase.WARMUP),)
-        case Event.GRAPHS:
-            return (Mark(at_s=at_s, label=f"{AFTER}all graphs", phase=Phase.WARMUP),)
-        case Event.READY:
-            return (Mark(at_s=at_s, label=SERVING),)
-    return ()
+
+    def __init__(self) -> None:
+        self._stage = _Stage.BEFORE
+
+    def __call__(self, observation: Observation, at_s: float) -> Mark | None:
+        """The mark that begins with what was said at `at_s`, None where nothing does."""
+        if observation.rank not in (None, 0):
+            return None
+        found = self._found(observation)
+        if found is None or found[0] < self._stage:
+            return None
+        self._stage, label, phase = found
+        if self._stage is _Stage.RESTARTED:
+            self._stage = _Stage.BEFORE
+        return Mark(at_s=at_s, label=label[:LONGEST_LABEL], phase=phase)
+
+    def _found(self, observation: Observation) -> tuple[_Stage, str, Phase | None] | None:
+        values = observation.values
+        match observation.event:
+            case Event.VERSION if self._stage is _Stage.SERVING:
+                return _Stage.RESTARTED, BEFORE_LOAD, None
+            case Event.LOAD_BEGIN:
+                return _Stage.LOADING, LOADING, Phase.LOAD
+            case Event.MODEL if (
+                "tensors_count" in values
+            ):  # a loader that names its file's tensors has opened it
+                return _Stage.LOADING, LOADING, Phase.LOAD
+            case Event.BUFFER if values.get("buffer") == "model" and self._stage <= _Stage.LOADING:
+                return _Stage.WARMUP, LOADED, Phase.WARMUP
+            case Event.WEIGHTS if self._stage <= _Stage.LOADING:
+                return _Stage.WARMUP, LOADED, Phase.WARMUP
+            case Event.PROFILE:
+                return _Stage.WARMUP, f"{AFTER}{WARMUP}profile", Phase.WARMUP
+            case Event.WARMUP:
+                step = " ".join(str(values[name]) for name in ("step", "shape") if name in values)
+                return _Stage.WARMUP, f"{AFTER}{WARMUP}{step}".strip(), Phase.WARMUP
+            case Event.KV_POOL:
+                return _Stage.WARMUP, f"{AFTER}KV pool", Phase.WARMUP
+            case Event.GRAPH_SHAPE:
+                return _Stage.WARMUP, f"{AFTER}{GRAPH}{values.get('shape', 'of unknown size')}", Phase.WARMUP
+            case Event.GRAPHS:
+                return _Stage.WARMUP, f"{AFTER}all graphs", Phase.WARMUP
+            case Event.READY:
+                return _Stage.SERVING, SERVING, None
+        return None
 
 
 def marks_file(series: Path) -> Path:
