@@ -7,7 +7,7 @@ import pytest
 from vramledger.errors import InputError
 from vramledger.evidence import measured
 from vramledger.ledger import ByteRange
-from vramledger.measurement import AllocatorState, MeasuredPool, Measurement, MeasurementSource
+from vramledger.measurement import AllocatorState, HostMemory, MeasuredPool, Measurement, MeasurementSource
 from vramledger.telemetry.merging import merged
 from vramledger.units import GIB, MIB
 
@@ -99,3 +99,12 @@ def test_a_source_named_twice_is_one_with_all_that_is_known_of_it() -> None:
     digest = MeasurementSource(name="m", kind="metrics", sha256="ab", size_bytes=3)
     whole = merged([Measurement(sources=(bare,)), Measurement(sources=(digest,))])
     assert whole.sources == (digest,)
+
+
+def test_a_process_without_an_id_is_one_of_those_with_theirs() -> None:
+    served = HostMemory(process="frontend", evidence=measured("metrics"), rss_bytes=5)
+    listed = HostMemory(process="python", pid=7, evidence=measured("/proc"), rss_bytes=5)
+    assert merged([part("a", host=(served,))]).host == (served,)
+    whole = merged([part("a", host=(served,)), part("b", host=(listed,))])
+    assert whole.host == (listed,)
+    assert "frontend has an RSS of 5 bytes" in whole.notes[0]

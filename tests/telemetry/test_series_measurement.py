@@ -108,7 +108,15 @@ def test_sizes_that_no_sample_tells_apart_are_named() -> None:
 def test_host_memory_at_the_end_of_each_phase() -> None:
     found = series_measurement(series(), "s")
     by_phase = [(host.phase, host.rss_bytes, host.pss_bytes) for host in found.host]
-    assert by_phase == [(None, 102, 99), (Phase.LOAD, 104, 101), (Phase.WARMUP, 112, 109), (None, 115, 112)]
+    assert by_phase == [(Phase.LOAD, 104, 101), (Phase.WARMUP, 112, 109), (None, 115, 112)]
+
+
+def test_a_process_that_ended_is_not_counted() -> None:
+    def of(pid: int, at: float) -> Sample:
+        return Sample(at_s=at, source=f"proc:{pid}", name="rss_bytes", value=pid, pid=pid, label="python")
+
+    rows = [of(7, 1.0), of(8, 1.0), of(7, 2.0), of(9, 2.0)]
+    assert [host.pid for host in series_measurement(rows, "s").host] == [7, 9]
 
 
 def test_a_cut_series_says_so() -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from vramledger.errors import InputError
 from vramledger.ledger import ByteRange
-from vramledger.measurement import Measurement, MeasurementSource
+from vramledger.measurement import HostMemory, Measurement, MeasurementSource
 
 _T = TypeVar("_T", bound=Struct)
 _Facts = tuple[tuple[str, str | int | float | bool], ...]
@@ -50,7 +50,7 @@ def merged(parts: Sequence[Measurement]) -> Measurement:
         pools=_distinct(item for part in parts for item in part.pools),
         allocator=_distinct(item for part in parts for item in part.allocator),
         graphs=_distinct(item for part in parts for item in part.graphs),
-        host=_distinct(item for part in parts for item in part.host),
+        host=_host(parts, notes),
         notes=tuple(dict.fromkeys([*(note for part in parts for note in part.notes), *notes])),
     )
 
@@ -152,6 +152,20 @@ def _settings(parts: Sequence[Measurement], notes: list[str]) -> _Facts:
                 if note not in notes:
                     notes.append(note)
     return tuple((name, value) for name, (value, _) in kept.items())
+
+
+def _host(parts: Sequence[Measurement], notes: list[str]) -> tuple[HostMemory, ...]:
+    """Processes by their ids; one that an engine tells of without an id is among them where any is listed."""
+    host = _distinct(item for part in parts for item in part.host)
+    if not any(item.pid is not None for item in host):
+        return host
+    for item in host:
+        if item.pid is None and item.rss_bytes is not None:
+            notes.append(
+                f"{item.evidence.source}: {item.process} has an RSS of {item.rss_bytes:,} bytes; it is one of the "
+                "processes that are listed"
+            )
+    return tuple(item for item in host if item.pid is not None)
 
 
 def _sources(items: Iterable[MeasurementSource]) -> tuple[MeasurementSource, ...]:

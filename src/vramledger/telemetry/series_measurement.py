@@ -254,16 +254,18 @@ def _exact(value: int | None) -> ByteRange | None:
 
 
 def _host(series: Spans, source: str) -> Iterator[HostMemory]:
-    """Each process at the end of each span; of spans that follow one another in one phase the last."""
+    """Each process that was there at the end, at the end of each span after load began; of spans that follow one another in one
+    phase the last. A process that became another (exec) counts as what it became."""
+    by_span = [(span, _processes(span)) for span in series.spans]
+    seen = [processes.keys() for _, processes in by_span if processes]
+    at_the_end = seen[-1] if seen else ()
     kept: dict[tuple[int, str, Phase | None, bool], tuple[str, dict[str, Extent]]] = {}
-    for span in series.spans:
-        by_process: dict[tuple[int, str], tuple[str, dict[str, Extent]]] = {}
-        for key, extent in span.extents.items():
-            if key.pid is not None and key.source.startswith("proc:"):
-                entry = by_process.setdefault((key.pid, key.label), (key.source, {}))
-                entry[1][key.name] = extent
-        for (pid, label), entry in by_process.items():
-            kept[(pid, label, span.phase, span.label == SERVING)] = entry
+    for span, processes in by_span:
+        if span.label == BEFORE_LOAD and len(series.spans) > 1:
+            continue
+        for (pid, label), entry in processes.items():
+            if (pid, label) in at_the_end:
+                kept[(pid, label, span.phase, span.label == SERVING)] = entry
     for (pid, label, phase, _), (probe, found) in kept.items():
         values = {name: round(extent.last) for name, extent in found.items()}
         yield HostMemory(
@@ -277,6 +279,21 @@ def _host(series: Spans, source: str) -> Iterator[HostMemory]:
             shared_bytes=values.get("shared_bytes"),
             private_bytes=values.get("private_bytes"),
         )
+
+
+def _processes(span: Span) -> dict[tuple[int, str], tuple[str, dict[str, Extent]]]:
+    """By pid and name the probe and its quantities, of those that the last round of the span still saw."""
+    found: dict[tuple[int, str], tuple[str, dict[str, Extent]]] = {}
+    last_s = 0.0
+    for key, extent in span.extents.items():
+        if key.pid is not None and key.source.startswith("proc:"):
+            found.setdefault((key.pid, key.label), (key.source, {}))[1][key.name] = extent
+            last_s = max(last_s, extent.last_s)
+    return {
+        process: entry
+        for process, entry in found.items()
+        if max(extent.last_s for extent in entry[1].values()) == last_s
+    }
 
 
 def _latest(series: Spans) -> Iterator[Sample]:
