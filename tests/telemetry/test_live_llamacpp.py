@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,16 @@ def wait_for(folder: Path, text: bytes) -> None:
     raise AssertionError(f"{text!r} was never sampled")
 
 
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What has not ended by itself is ended."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
 def vramledger(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "vramledger", *arguments]
 
@@ -74,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     )  # fmt: skip
     server = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(model_file()), "--port", str(port),
               "-c", str(CONTEXT), "-np", "1", "-t", "1", "-cram", "0", "-lv", "4", "--metrics", "--slots", "--props"]  # fmt: skip
-    with subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sampler:
+    with subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sampler, ended(sampler):
         wait_for(folder, b"before load")
         with EngineProcess(server, url=url, log=log) as engine:
             engine.wait_ready(60)

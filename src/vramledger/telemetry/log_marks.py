@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from vramledger.errors import VramledgerError
+from vramledger.models.sources.bounded_file import shown
 from vramledger.telemetry.log_following import Following
-from vramledger.telemetry.log_reading import read_log
+from vramledger.telemetry.log_reading import HEAD_BYTES, detect_engine, read_log
 from vramledger.telemetry.marks import Mark, Marker
 
 POLL_S = 0.05
@@ -23,7 +24,7 @@ class LogMarks:
     """New marks of a log, each once, timed when it was read.
 
     What the log held already when following began comes first, at that time. The log may appear later. It is read in a thread
-    that ends when the context does. `problem` is why it can no longer be read.
+    that ends when the context does. `problem` is why nothing was read, or can no longer be, None while it is.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class LogMarks:
         self._queue: queue.SimpleQueue[Mark] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="log marks", daemon=True)
-        self.problem: str | None = None
+        self.problem: str | None = f"{shown(path)} is not there, or is no log of an engine known here"
 
     def __enter__(self) -> LogMarks:
         self._thread.start()
@@ -59,9 +60,32 @@ class LogMarks:
         following = Following(stop=self._ended.is_set, poll_s=POLL_S, quiet_s=QUIET_S)
         marker = Marker()
         try:
-            for observation in read_log(self._path, engine=self._engine, follow=following):
+            engine = self._engine or self._spoken()
+            if engine is None:
+                return
+            self.problem = None
+            for observation in read_log(self._path, engine=engine, follow=following):
                 mark = marker(observation, self._clock())
                 if mark is not None:
                     self._queue.put(mark)
         except VramledgerError as problem:
             self.problem = problem.message
+
+    def _spoken(self) -> str | None:
+        """The engine whose log this is, as soon as the log shows it; None where it has not when the context ends.
+
+        A reader that is not told waits for a pause to decide, and a server that is asked all the time may log without one.
+        """
+        while not self._ended.is_set():
+            try:
+                with self._path.open("rb") as file:
+                    found = detect_engine(file.read(HEAD_BYTES))
+            except FileNotFoundError:
+                found = None
+            except OSError as problem:
+                self.problem = f"{shown(self._path)} cannot be read: {problem.strerror}"
+                return None
+            if found is not None:
+                return found
+            self._ended.wait(POLL_S)
+        return None
