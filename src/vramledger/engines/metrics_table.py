@@ -56,12 +56,14 @@ class InfoMetric(Struct, frozen=True, kw_only=True):
 class InfoEndpoint(Struct, frozen=True, kw_only=True):
     """A path that answers GET with facts of the instance.
 
-    `read` takes the body and what to name as the source; it raises InputError for a body that is no such answer.
+    `read` takes the body and what to name as the source; it raises InputError for a body that is no such answer. `signs` are
+    texts that every such answer holds and those of other engines do not all hold, by which a saved answer is known.
     """
 
     path: str
     read: Callable[[bytes, str], Measurement]
     source: str
+    signs: tuple[str, ...] = ()
 
 
 class SampleEndpoint(Struct, frozen=True, kw_only=True):

@@ -101,9 +101,16 @@ def _build(info: str | None) -> str | None:
 
 _SOURCE = "llama.cpp tools/server"
 ENDPOINTS: tuple[InfoEndpoint, ...] = (
-    InfoEndpoint(path="/props", read=props, source=f"{_SOURCE}, 2024 on"),
-    InfoEndpoint(path="/slots", read=slots, source=f"{_SOURCE}, where --slots is on"),
-    InfoEndpoint(path="/v1/models", read=models, source=f"{_SOURCE}, 2025 on"),
+    InfoEndpoint(
+        path="/props", read=props, source=f"{_SOURCE}, 2024 on", signs=('"default_generation_settings"',)
+    ),
+    InfoEndpoint(
+        path="/slots",
+        read=slots,
+        source=f"{_SOURCE}, where --slots is on",
+        signs=('"n_ctx"', '"is_processing"'),
+    ),
+    InfoEndpoint(path="/v1/models", read=models, source=f"{_SOURCE}, 2025 on", signs=('"n_ctx_train"',)),
 )
 SAMPLE_ENDPOINTS: tuple[SampleEndpoint, ...] = (
     SampleEndpoint(path="/slots", read=slot_samples, source=f"{_SOURCE}, where --slots is on"),

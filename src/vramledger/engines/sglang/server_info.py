@@ -156,9 +156,11 @@ def model_info(body: bytes, source: str) -> Measurement:
 
 
 _SOURCE = "sglang srt/entrypoints/http_server.py"
+_STATES = ('"internal_states"',)
+_MODEL = ('"model_path"', '"is_generation"')
 ENDPOINTS: tuple[InfoEndpoint, ...] = (
-    InfoEndpoint(path="/server_info", read=server_info, source=f"{_SOURCE}, 0.5.5 on"),
-    InfoEndpoint(path="/get_server_info", read=server_info, source=f"{_SOURCE}, 0.3 on"),
-    InfoEndpoint(path="/model_info", read=model_info, source=f"{_SOURCE}, 0.5.5 on"),
-    InfoEndpoint(path="/get_model_info", read=model_info, source=f"{_SOURCE}, 0.2 on"),
+    InfoEndpoint(path="/server_info", read=server_info, source=f"{_SOURCE}, 0.5.5 on", signs=_STATES),
+    InfoEndpoint(path="/get_server_info", read=server_info, source=f"{_SOURCE}, 0.3 on", signs=_STATES),
+    InfoEndpoint(path="/model_info", read=model_info, source=f"{_SOURCE}, 0.5.5 on", signs=_MODEL),
+    InfoEndpoint(path="/get_model_info", read=model_info, source=f"{_SOURCE}, 0.2 on", signs=_MODEL),
 )

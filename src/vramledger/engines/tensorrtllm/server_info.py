@@ -87,7 +87,9 @@ def _exact(number: int | None) -> IntRange | None:
 
 
 _SOURCE = "tensorrt_llm/serve/openai_server.py, 0.17 on"
-ENDPOINTS: tuple[InfoEndpoint, ...] = (InfoEndpoint(path="/metrics", read=iteration_pool, source=_SOURCE),)
+ENDPOINTS: tuple[InfoEndpoint, ...] = (
+    InfoEndpoint(path="/metrics", read=iteration_pool, source=_SOURCE, signs=('"kvCacheStats"',)),
+)
 SAMPLE_ENDPOINTS: tuple[SampleEndpoint, ...] = (
     SampleEndpoint(path="/metrics", read=iteration_samples, source=_SOURCE),
 )

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from vramledger.engines import engine_names, find_endpoints
-from vramledger.engines.metrics_table import InfoEndpoint
+from vramledger.engines import engine_names, find_endpoints, find_sample_endpoints
+from vramledger.engines.metrics_table import InfoEndpoint, SampleEndpoint
 from vramledger.errors import InputError, SourceError
 from vramledger.measurement import Measurement
 from vramledger.observation import Sample
@@ -20,12 +20,14 @@ METRICS_PATHS = ("/metrics", "/prometheus/metrics")
 
 
 class MetricsProbe:
-    """The metrics of one engine as a source of samples, asked anew at each reading."""
+    """The metrics of one engine, and what it tells of the moment at other paths, as a source of samples."""
 
     def __init__(
         self, url: str, *, engine: str | None = None, token: str | None = None, limit_s: float = LIMIT_S
     ) -> None:
         self._url = metrics_url(url)
+        parts = urlsplit(self._url)
+        self._base = f"{parts.scheme}://{parts.netloc}"
         self._engine = engine
         self._token = token
         self._limit_s = limit_s
@@ -33,12 +35,54 @@ class MetricsProbe:
 
     def read(self, at_s: float) -> list[Sample]:
         """Raises SourceError where the server does not answer, or with nothing that an engine known here would."""
-        body = fetch_body(self._url, token=self._token, limit_s=self._limit_s)
-        exposition = parse_exposition(body)
-        engine = self._engine or engine_of(exposition)
+        problems: list[str] = []
+        body = self._answer(self._url, problems)
+        if body is None and self._engine is None:
+            raise SourceError(problems[0], source=self._url)
+        exposition = parse_exposition(body or b"")
+        engine = self._engine or engine_of(exposition) or json_engine_of(body or b"")
         if engine is None:
             raise SourceError(f"{self._url} answers with no metric of an engine known here", source=self._url)
-        return list(metrics_samples(exposition, engine, at_s=at_s, source=self.name))
+        self._engine = engine
+        samples = list(metrics_samples(exposition, engine, at_s=at_s, source=self.name))
+        for endpoint in find_sample_endpoints(engine):
+            url = self._base + endpoint.path
+            answer = body if url == self._url else self._answer(url, problems)
+            if answer is not None:
+                samples += _samples(endpoint, answer, at_s, f"endpoint:{url}", problems)
+        if not samples and problems:
+            raise SourceError(problems[0], source=self._url)
+        return samples
+
+    def _answer(self, url: str, problems: list[str]) -> bytes | None:
+        try:
+            return fetch_body(url, token=self._token, limit_s=self._limit_s)
+        except SourceError as problem:
+            problems.append(problem.message)
+            return None
+
+
+def _samples(
+    endpoint: SampleEndpoint, answer: bytes, at_s: float, source: str, problems: list[str]
+) -> tuple[Sample, ...]:
+    try:
+        return endpoint.read(answer, at_s, source)
+    except InputError as problem:
+        problems.append(problem.message)
+        return ()
+
+
+def json_engine_of(body: bytes) -> str | None:
+    """The engine of which a JSON answer shows the signs."""
+    for name in engine_names():
+        offered = find_endpoints(name)
+        if any(_has(body, endpoint) for endpoint in (() if offered is None else offered.ENDPOINTS)):
+            return name
+    return None
+
+
+def _has(body: bytes, endpoint: InfoEndpoint) -> bool:
+    return bool(endpoint.signs) and all(sign.encode() in body for sign in endpoint.signs)
 
 
 def metrics_url(url: str) -> str:
@@ -117,7 +161,7 @@ def _answer(url: str, token: str | None, limit_s: float, notes: list[str]) -> by
 
 
 def _told(endpoint: InfoEndpoint, body: bytes | None, base: str, notes: list[str]) -> Measurement | None:
-    if body is None:
+    if body is None or (endpoint.signs and not _has(body, endpoint)):
         return None
     try:
         return endpoint.read(body, base + endpoint.path)
@@ -127,19 +171,26 @@ def _told(endpoint: InfoEndpoint, body: bytes | None, base: str, notes: list[str
 
 
 def server_info_measurement(body: bytes, source: str, *, engine: str | None = None) -> Measurement:
-    """An answer of an information endpoint that was saved. Raises InputError where no engine known here answers so."""
+    """An answer of an information endpoint that was saved, told by its signs. Raises InputError where no engine known here
+    answers so."""
     reasons = []
+    for endpoint in _candidates(body, engine):
+        try:
+            return endpoint.read(body, source)
+        except InputError as problem:
+            reasons.append(problem.message)
+    why = reasons[0] if reasons else f"it has the signs of none ({', '.join(engine_names())})"
+    raise InputError(f"{source} is no answer of an engine's information endpoint: {why}", file=source)
+
+
+def _candidates(body: bytes, engine: str | None) -> list[InfoEndpoint]:
+    """Endpoints whose signs the answer shows; of a named engine also those that have none."""
+    found = []
     for name in (engine,) if engine else engine_names():
         offered = find_endpoints(name)
-        for endpoint in () if offered is None else offered.ENDPOINTS:
-            try:
-                found = endpoint.read(body, source)
-            except InputError as problem:
-                reasons.append(problem.message)
-                continue
-            return found
-    raise InputError(
-        f"{source} is no answer of an engine's information endpoint: "
-        f"{reasons[0] if reasons else 'none is known of ' + (engine or 'any engine')}",
-        file=source,
-    )
+        found += [
+            endpoint
+            for endpoint in (() if offered is None else offered.ENDPOINTS)
+            if _has(body, endpoint) or (engine is not None and not endpoint.signs)
+        ]
+    return found
