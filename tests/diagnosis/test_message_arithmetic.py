@@ -33,6 +33,32 @@ def test_a_step_of_decode_may_need_a_page_for_each_token(text: str) -> None:
     assert shortage.short_pages(1) == 0
 
 
+def test_a_hybrid_model_may_be_short_of_any_of_its_pools() -> None:
+    shortage = pool_shortage(
+        observed(
+            "Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\nAvailable full tokens: 8070656 "
+            "(full_available_size=7936 + full_evictable_size_=8062720)\nAvailable mamba: 760 (available_size=57 + "
+            "component_evictable_size_=703)"
+        )
+    )
+    assert shortage is not None
+    assert (shortage.available_tokens, shortage.free_tokens, shortage.evictable_tokens) == (
+        8070656,
+        7936,
+        8062720,
+    )
+    assert (shortage.available_states, shortage.swa_available_tokens) == (760, None)
+    window = pool_shortage(
+        observed(
+            "Decode out of memory. Try to lower your batch size.\nTry to allocate 9 tokens.\nAvailable full tokens: 11 "
+            "(full_available_size=4 + full_evictable_size=7)\nAvailable swa tokens: 5 (swa_available_size=2 + "
+            "swa_evictable_size=3)\nFull LRU list evictable size: 7\nSWA LRU list evictable size: 3\n"
+        )
+    )
+    assert window is not None
+    assert (window.free_tokens, window.evictable_tokens, window.swa_available_tokens) == (4, 7, 5)
+
+
 @pytest.mark.parametrize(
     ("text", "loss"),
     [

@@ -111,6 +111,13 @@ NOT_RECOVERED = MessageKind(
     meaning="after a model was unloaded the device's free memory did not come back in time; often harmless",
     source="ollama server/sched.go, 0.1.33 on",
 )
+SYSTEM_MEMORY = MessageKind(
+    name="ollama-system-memory",
+    domain=Domain.HOST,
+    standing=Standing.EVIDENCE,
+    meaning="the host's memory before a model is loaded",
+    source="ollama llm/server.go, 0.3 on",
+)
 RELOADING = MessageKind(
     name="ollama-reloading",
     domain=Domain.DEVICE,
@@ -151,6 +158,7 @@ KINDS = (
     HOST_CHECK,
     LAYOUT,
     NOT_RECOVERED,
+    SYSTEM_MEMORY,
     RELOADING,
     RUNNER_ENDED,
     LOAD_ENDED,
@@ -373,7 +381,17 @@ PATTERNS = (
         "gpu VRAM usage didn't recover",
         r"gpu VRAM usage didn't recover within timeout",
         r"seconds=(?P<waited_s>NUM)",
+        r"runner\.size=[\"']?(?P<runner_sized>SIZE)",
+        r"runner\.vram=[\"']?(?P<vram_sized>SIZE)",
         stage="unload",
+    ),
+    wording(
+        SYSTEM_MEMORY,
+        "system memory",
+        r"msg=[\"']system memory[\"']",
+        r"\btotal=[\"']?(?P<total_sized>SIZE)",
+        r"\bfree=[\"']?(?P<free_sized>SIZE)",
+        r"\bfree_swap=[\"']?(?P<free_swap_sized>SIZE)",
     ),
     wording(
         RELOADING,

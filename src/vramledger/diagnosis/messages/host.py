@@ -138,23 +138,27 @@ _VICTIM = (
     r"pgtables:(?P<pgtables_bytes>INT)bytes",
     r"oom_score_adj:(?P<oom_score_adj_count>INT)",
 )
+# Without digits an anchor must still be rare: a reader looks for anchors with the digits taken out.
 _EXIT_FORMS = (
-    "code ",
-    "code:",
-    "Code:",
-    "code=",
-    "status=",
-    'Code":',
-    "code :",
-    "code =",
-    "status ",
-    "status:",
+    "exit code",
+    "exitcode",
+    "exit_code",
+    "Exit Code",
+    "ExitCode",
+    "exited with code",
+    "exited with status",
+    "exit status",
+    "return code",
+    "returned code",
+    "Exited (",
 )
 
 
 def _exit(kind: MessageKind, code: int, signal: str, form: str) -> MessagePattern:
     """An exit code as launchers, shells and container tools print it."""
-    return wording(kind, form, rf"{re.escape(form)} {{0,8}}{code}(?![0-9])", exit_code=code, signal=signal)
+    return wording(
+        kind, form, rf"{re.escape(form)}[ =:\"']{{0,10}}{code}(?![0-9])", exit_code=code, signal=signal
+    )
 
 
 PATTERNS = (

@@ -36,7 +36,8 @@ _FIELDS = (
 class PoolShortage(Struct, frozen=True, kw_only=True):
     """A step's request of a pool, in tokens; None for what was not printed.
 
-    `available_tokens` is what was free or could be evicted. With pages of p tokens a step of decode may open a page for each of its
+    `available_tokens` is what was free or could be evicted, `swa_available_tokens` the same of the layers with a window,
+    `available_states` of the slots for recurrent states, each of which may be what ran short. With pages of p tokens a step of decode may open a page for each of its
     requests: then up to `requested_tokens` whole pages are needed. Source: sglang srt/mem_cache/allocation.py.
     """
 
@@ -44,6 +45,8 @@ class PoolShortage(Struct, frozen=True, kw_only=True):
     available_tokens: int | None
     free_tokens: int | None
     evictable_tokens: int | None
+    swa_available_tokens: int | None
+    available_states: int | None
 
     def short_pages(self, page_tokens: int) -> int | None:
         """Pages that a step of decode lacks when each of its tokens opens a page; 0 where there are enough."""
@@ -90,6 +93,8 @@ def pool_shortage(observation: Observation) -> PoolShortage | None:
         available_tokens=whole_of(values, "available_tokens"),
         free_tokens=whole_of(values, "free_tokens"),
         evictable_tokens=whole_of(values, "evictable_tokens"),
+        swa_available_tokens=whole_of(values, "swa_available_tokens"),
+        available_states=whole_of(values, "available_states_count"),
     )
 
 

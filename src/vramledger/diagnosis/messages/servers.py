@@ -77,6 +77,13 @@ EXECUTOR = MessageKind(
     meaning="a component of the executor found no device memory; the table says what those before it took",
     source="tensorrt_llm/_torch/pyexecutor/py_executor_creator.py, 1.0 on; sizes in GiB",
 )
+TRT_KV_LENGTH = MessageKind(
+    name="trtllm-kv-length",
+    domain=Domain.DEVICE,
+    standing=Standing.CAUSE,
+    meaning="the KV cache holds fewer tokens than one sequence of the greatest length has",
+    source="tensorrt_llm/batch_manager of the engine backend, 0.5 on",
+)
 LMDEPLOY = MessageKind(
     name="lmdeploy-oom",
     domain=Domain.DEVICE,
@@ -103,6 +110,7 @@ KINDS = (
     TRT_TACTIC,
     TRT_BUILD,
     EXECUTOR,
+    TRT_KV_LENGTH,
     LMDEPLOY,
     LMDEPLOY_KV,
 )
@@ -140,6 +148,12 @@ PATTERNS = (
         following=24,
         until="Please refer to",
         stage="executor-create",
+    ),
+    wording(
+        TRT_KV_LENGTH,
+        "maxTokensInPagedKvCache",
+        r"maxTokensInPagedKvCache (?:\((?P<kv_tokens>INT)\) )?must be large enough",
+        stage="kv-sizing",
     ),
     wording(
         TRT_BUFFERS,

@@ -164,12 +164,18 @@ KINDS = (
 
 _POOL_PARTS = (
     r"Try to allocate (?P<requested_tokens>INT) tokens",
-    r"(?<!SWA )[Aa]va(?:il|li)able tokens: (?P<available_tokens>INT)",
-    r"available_size(?:\(\))?=(?P<free_tokens>INT)",
-    r"evictable_size(?:\(\))?=(?P<evictable_tokens>INT)",
-    r"SWA available tokens: (?P<swa_available_tokens>INT)",
-    r"swa_available=(?P<swa_free_tokens>INT)",
-    r"swa_evictable=(?P<swa_evictable_tokens>INT)",
+    r"(?<!SWA )[Aa]va(?:il|li)able (?:full )?tokens: (?P<available_tokens>INT)",
+    r"(?<!swa_)available_size(?:\(\))?=(?P<free_tokens>INT)",
+    r"(?<!swa_)(?<!component_)evictable_size_?(?:\(\))?=(?P<evictable_tokens>INT)",
+    r"(?:SWA available|Available swa) tokens: (?P<swa_available_tokens>INT)",
+    r"swa_available(?:_size)?=(?P<swa_free_tokens>INT)",
+    r"swa_evictable(?:_size)?=(?P<swa_evictable_tokens>INT)",
+    r"Available swa: (?P<swa_available_tokens>INT) \(available_size=(?P<swa_free_tokens>INT)",
+    r"Available swa: INT \(available_size=INT \+ component_evictable_size_=(?P<swa_evictable_tokens>INT)",
+    r"Available mamba: (?P<available_states_count>INT) \(available_size=(?P<free_states_count>INT)",
+    r"Available mamba: INT \(available_size=INT \+ component_evictable_size_=(?P<evictable_states_count>INT)",
+    r"Full LRU list evictable size: (?P<listed_evictable_tokens>INT)",
+    r"SWA LRU list evictable size: (?P<swa_listed_evictable_tokens>INT)",
 )
 _RETRACTED_PARTS = (
     r"#retracted_reqs: (?P<retracted_requests>INT)",
@@ -188,15 +194,15 @@ PATTERNS = (
     ),
     wording(RETRACTED, "KV cache pool is full", r"KV cache pool is full", *_RETRACTED_PARTS, stage="decode"),
     wording(
-        POOL, "Prefill out of memory", r"Prefill out of memory", *_POOL_PARTS, following=5, stage="prefill"
+        POOL, "Prefill out of memory", r"Prefill out of memory", *_POOL_PARTS, following=6, stage="prefill"
     ),
-    wording(POOL, "Decode out of memory", r"Decode out of memory", *_POOL_PARTS, following=5, stage="decode"),
+    wording(POOL, "Decode out of memory", r"Decode out of memory", *_POOL_PARTS, following=6, stage="decode"),
     wording(
         POOL,
         "Try to lower your batch size",
         r"[Oo]ut of memory\. ?Try to lower your batch size",
         *_POOL_PARTS,
-        following=5,
+        following=6,
     ),
     wording(
         REQUEST_SLOTS,
