@@ -359,3 +359,21 @@ def test_hostile_arguments_end() -> None:
         len(printed_arguments("{" + ", ".join(f"'k{n}': {n}" for n in range(5000)) + "}")) == MOST_ARGUMENTS
     )
     assert printed_arguments("A(x='" + "\\" * 250_000) == {}
+
+
+@pytest.mark.parametrize(
+    ("release", "line", "expected"),
+    [
+        ("0.5.20", "Full-CG prefill workspace: 512 MB (max bucket 8192 tokens, 2048 request slots)", {"buffer": "attention workspace"}),
+        ("0.5.23", "decode rows: captured 16 rows (3 segments) in 1.20 s, 0.125 GiB; 4 graphs, 3.00 s, 0.500 GiB", {"axis": "rows", "shape_size": 16}),
+        ("0.5.21", "[unified-memory-pool]   total_bytes=42949672960 (=40.00 GB), full_capacity=10, swa_capacity=5, joint_available=5 slots", {"arena_bytes": 42949672960}),
+        ("0.5.23", "KV pool holds 4096 tokens, fewer than --context-length 8192. One full-length request cannot fit", {"kv_tokens": 4096, "asked_len": 8192}),
+        ("0.5.20", "max_running_requests was reduced from the requested 256 to 52 (per dp worker) due to the available KV cache capacity.", {"asked_requests": 256, "reduced_requests": 52}),
+        ("0.5.12", "MiniMax MSA index KV Cache is allocated. dtype: torch.uint8, #tokens: 100, KV size: 0.10 GB", {"pool": "MiniMax MSA index"}),
+        ("0.5.10", "retract_decode: aborted last request 0a1b-2c due to OOM", {"aborted_requests": 1, "request": "0a1b-2c"}),
+        ("0.3.4", "Update weights begin. avail mem=8.00 GB", {"point": "weight update", "free_bytes": two(8.0)}),
+    ],
+)  # fmt: skip
+def test_wordings_of_parts_beside_the_pools(release: str, line: str, expected: dict[str, object]) -> None:
+    found = values("sglang", line)
+    assert {name: found.get(name) for name in expected} == expected, release

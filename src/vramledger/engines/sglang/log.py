@@ -21,6 +21,7 @@ from vramledger.engines.log_facts import (
 )
 from vramledger.engines.printed_arguments import Scalar, printed_arguments
 from vramledger.engines.sglang.log_figures import rank_figures
+from vramledger.engines.sglang.log_parts import PARTS
 from vramledger.engines.sglang.log_serving import SERVING
 from vramledger.engines.sglang.log_startup import STARTUP
 from vramledger.ledger import Owner
@@ -42,7 +43,7 @@ SIGNS: tuple[str, ...] = (
     "sglang::scheduler",
 )
 
-PATTERNS = (*STARTUP, *SERVING)
+PATTERNS = (*STARTUP, *SERVING, *PARTS)
 
 _SETTINGS = ("chunked_prefill_size", "max_prefill_tokens", "max_running_requests")
 _LABEL = re.compile(r"(PP|TP)_?([0-9]{1,5})(?![0-9])")

@@ -207,6 +207,8 @@ def _kind(item: Observation, window: set[int], known: dict[str, MeasuredPool]) -
     tokens = count_of(item, "kv_tokens")
     if name.startswith("draft"):
         return "draft"
+    if name.endswith("index"):
+        return "indexer keys"
     if name == "SWA" or (not name and tokens in window and "sliding window" not in known):
         return "sliding window"
     return "draft" if "" in known else ""
@@ -265,11 +267,15 @@ def _graph_figures(reader: _Reader, notes: list[str]) -> list[Figure]:
 
 def _captures(reader: _Reader) -> list[GraphCapture]:
     """Free memory is printed before a size is captured, so a size took what the next print lacks; all sizes of one
-    capture share a pool."""
+    capture share a pool. Graphs of single row counts say what they took."""
     out = []
     shapes: list[Observation] = []
     for item in reader.said:
-        if item.event is Event.GRAPH_SHAPE:
+        taken = size_of(item, "graph_bytes")
+        if item.event is Event.GRAPH_SHAPE and taken is not None:
+            shape = f"{item.values.get('axis')} {item.values.get('shape_size')}"
+            out.append(GraphCapture(shape=shape, increment_bytes=taken, evidence=reader.evidence(item)))
+        elif item.event is Event.GRAPH_SHAPE:
             shapes.append(item)
         elif item.event is Event.GRAPHS:
             out += _increments(reader, [*_unique(shapes), item])

@@ -130,7 +130,7 @@ STARTUP: tuple[LinePattern, ...] = (
     line_pattern(
         Event.KV_POOL,
         "KV Cache is allocated.",
-        r"(?:(?P<pool>SWA|Full) )?KV Cache is allocated\. (?:dtype: (?P<dtype>[\w.]{1,60}), )?#tokens: (?P<kv_tokens>NUM), "
+        r"(?:(?P<pool>[A-Z][\w.-]{1,20}(?: [\w.-]{1,20}){0,3}) )?KV Cache is allocated\. (?:dtype: (?P<dtype>[\w.]{1,60}), )?#tokens: (?P<kv_tokens>NUM), "
         r"(?:K size: (?P<key_gib>NUM) GB, V size: (?P<value_gib>NUM) GB|KV size: (?P<kv_cache_gib>NUM) GB)",
         source=f"{_POOLS}, 0.4.3 on; dtype since 0.5.13, SWA and Full since 0.5.18",
     ),
@@ -210,15 +210,15 @@ STARTUP: tuple[LinePattern, ...] = (
     line_pattern(
         Event.MEMORY,
         "LoRA adapter ",
-        r"LoRA adapter (?P<action>loading|unloading) completes: .{0,2000}avail mem=(?P<free_gib>NUM) GB",
+        r"LoRA adapter (?P<action>(?:un)?loading (?:starts|completes)): .{0,2000}avail mem=(?P<free_gib>NUM) GB",
         source=f"{_RUNNER}, 0.4.9-0.5.15; lora/lora_manager.py since 0.5.18",
         point="adapter",
     ),
     line_pattern(
         Event.MEMORY,
-        "Update engine weights online from disk begin.",
-        r"Update engine weights online from disk begin\. avail mem=(?P<free_gib>NUM) GB",
-        source=f"{_RUNNER}, 0.4.3 on",
+        " begin. avail mem=",
+        r"Update (?:engine weights online from disk|weights) begin\. avail mem=(?P<free_gib>NUM) GB",
+        source=f"{_RUNNER}, 0.2.15 on",
         point="weight update",
     ),
     line_pattern(
