@@ -7,15 +7,18 @@ word them, with the figures of the worked example of an 8B model on an H100.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 from log_support import measure, observed, values
+from vramledger.engines import find_log
 from vramledger.engines.printed_arguments import MOST_ARGUMENTS, printed_arguments
 from vramledger.ledger import ByteRange, Owner, Phase
 from vramledger.measurement import Figure, Measurement
 from vramledger.observation import Event
+from vramledger.telemetry.log_reading import read_log
 from vramledger.units import GIB
 
 RECORDED = Path(__file__).parent / "recorded" / "logs" / "sglang-0.5.23-cpu.log"
@@ -79,8 +82,27 @@ def test_each_rank_has_figures_and_the_pool_is_the_smallest() -> None:
     assert [figure.bytes for figure in of_owner(found, Owner.KV_CACHE, 0)] == [two(25.12) + two(25.12)]
     assert (found.tp, found.model_revision) == (2, "abc")
     assert dict(found.settings)["quantization"] == "fp8"
-    (tokens,) = [pool.tokens for pool in found.pools if not pool.kind]
-    assert tokens is not None and tokens.expected == 411520
+    (pool,) = [pool for pool in found.pools if not pool.kind]
+    assert pool.tokens is not None and pool.tokens.expected == 411520
+    assert pool.context_len == 131072
+
+
+def test_a_container_s_log_of_interleaved_ranks_measures_the_same() -> None:
+    """As Kubernetes writes it, the progress bar on one line."""
+    bar = [line for line in START if line.startswith("Capturing")]
+    lines = [line for line in START if line not in bar[1:]]
+    lines[lines.index(bar[0])] = "\r".join(bar)
+    text = "".join(f"2026-08-01T10:00:00.000000001Z stderr F {line}\n" for line in lines)
+    log = find_log("sglang")
+    assert log is not None
+    found = log.measured(item for item in read_log(io.BytesIO(text.encode())) if item.engine == "sglang")
+    plain = measure("sglang", START)
+    assert [figure.bytes for figure in found.figures] == [figure.bytes for figure in plain.figures]
+    assert [figure.ranks for figure in found.figures] == [figure.ranks for figure in plain.figures]
+    assert [graph.increment_bytes for graph in found.graphs] == [
+        graph.increment_bytes for graph in plain.graphs
+    ]
+    assert found.settings == plain.settings
 
 
 def test_the_last_print_of_one_rank_gives_pages() -> None:

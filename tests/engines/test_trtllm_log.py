@@ -71,6 +71,7 @@ def test_the_temporary_pool_of_the_estimate_is_not_the_pool() -> None:
     assert figures["held by torch after the load"].owners == (Owner.WEIGHTS, Owner.ALLOCATOR)
     assert figures["activation peak"].bytes == two(0.85)
     assert figures["attention workspace"].bytes == ByteRange.exact(100738816)
+    assert figures["outside torch"].bytes == two(49.28) - two(0.56)
     assert found.engine_version == "1.1.0rc3"
     assert found.device_total_bytes == two(119.7)
 

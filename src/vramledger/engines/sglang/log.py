@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
+from msgspec.structs import replace
+
 from vramledger.engines.log_facts import (
     StartUp,
     count_of,
@@ -159,12 +161,15 @@ def _host_figures(start: StartUp, version: str | None) -> list[Figure]:
 
 
 def _smallest(pools: list[MeasuredPool]) -> tuple[MeasuredPool, ...]:
-    """Of each kind the smallest of all ranks: by tokens, then by bytes."""
+    """Of each kind the smallest of all ranks: by tokens, then by bytes. Only the first rank prints the context's length."""
     best: dict[str, MeasuredPool] = {}
     for pool in pools:
         known = best.get(pool.kind)
-        if known is None or _room(pool) < _room(known):
+        if known is None:
             best[pool.kind] = pool
+            continue
+        smaller = pool if _room(pool) < _room(known) else known
+        best[pool.kind] = replace(smaller, context_len=known.context_len or pool.context_len)
     return tuple(best.values())
 
 

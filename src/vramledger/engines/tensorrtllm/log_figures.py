@@ -65,6 +65,19 @@ class RankLines:
             out.append(
                 self.figure((Owner.ACTIVATION,), "activation peak", active[1], active[0], one, Phase.PREFILL)
             )
+        beside, temporary = (
+            self.last("non_torch_bytes", Event.PROFILE),
+            self.last("temporary_kv_bytes", Event.PROFILE),
+        )
+        if beside is not None and temporary is not None:
+            # The temporary pool is not torch's; what other processes hold on the device cannot be told from it.
+            formula = (
+                "outside torch in the estimating run - its temporary pool; other processes' memory is in it"
+            )
+            around = (Owner.RUNTIME_CONTEXT, Owner.COLLECTIVES)
+            out.append(
+                self.figure(around, "outside torch", beside[1] - temporary[1], beside[0], formula=formula)
+            )
         out += self._buffers()
         lines = self._pool_lines()
         size = sum_of([size_of(item, "kv_cache_bytes") for item in lines])
