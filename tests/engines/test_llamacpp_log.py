@@ -261,3 +261,18 @@ def test_llama_cpp_s_own_print_is_kept_over_ollama_s_rounded_one() -> None:
         'level=INFO source=device.go:256 msg="kv cache" device=CUDA0 size="1.2 GiB"',
     )
     assert sizes(measure("llamacpp", lines)) == {"CUDA0 KV buffer": 1224.0}
+
+
+def test_an_indexer_s_keys_are_a_cache_of_their_own() -> None:
+    lines = (
+        "llama_context: constructing llama_context",
+        "llama_kv_cache_dsa: creating main KV cache, size = 8192 cells",
+        "llama_kv_cache:      CUDA0 KV buffer size =   549.00 MiB",
+        "llama_kv_cache: size =  549.00 MiB (  8192 cells,  61 layers,  1/1 seqs), K (f16):  549.00 MiB, V (f16):    0.00 MiB",
+        "llama_kv_cache_dsa: creating indexer KV cache, size = 8192 cells",
+        "llama_kv_cache:      CUDA0 KV buffer size =   122.00 MiB",
+        "llama_kv_cache: size =  122.00 MiB (  8192 cells,  61 layers,  1/1 seqs), K (f16):  122.00 MiB, V (f16):    0.00 MiB",
+    )
+    found = measure("llamacpp", lines)
+    assert sizes(found) == {"CUDA0 KV buffer": 549.0, "CUDA0 indexer key buffer": 122.0}
+    assert {pool.kind: pool.bytes for pool in found.pools} == {"": two(549.0), "indexer keys": two(122.0)}

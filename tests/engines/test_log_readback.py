@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from log_support import measure, observed
-from support import CPU, GEMMA_3_27B, GPT_OSS_20B, H100, LLAMA_3_1_8B, checkpoint
+from support import CPU, DEEPSEEK_V3_2, GEMMA_3_27B, GPT_OSS_20B, H100, LLAMA_3_1_8B, checkpoint
 from vramledger.answer import Plan
 from vramledger.engines import find_engine, find_log
 from vramledger.engines.log_pattern import first_match
@@ -34,7 +34,9 @@ CASES = [
     *(("sglang", version, GPT_OSS_20B) for version in ("0.5.4", "0.5.9", "0.5.23")),
     *(("llamacpp", version, LLAMA_3_1_8B) for version in LLAMACPP),
     *(("llamacpp", version, GEMMA_3_27B) for version in LLAMACPP if int(version[1:]) >= 5285),
+    ("llamacpp", "b11549", DEEPSEEK_V3_2),
     *(("tensorrt-llm", version, LLAMA_3_1_8B) for version in TRTLLM),
+    ("tensorrt-llm", "1.2.0", GPT_OSS_20B),
 ]
 
 

@@ -88,14 +88,17 @@ def _figure(places: Places, buffer: Buffer, aside: str) -> Figure:
     entries: tuple[str, ...] = (f"{aside}{_ENTRIES.get(buffer.kind, buffer.name)}",)
     if not aside and buffer.kind == "model" and where in ("CPU", "CPU_Mapped"):
         entries = ("CPU model buffer", "CPU_Mapped model buffer")
-    owner = _OWNERS[buffer.kind]
+    size = ByteRange(max(buffer.size.low, 0), buffer.size.expected, buffer.size.high)
+    formula = ""
+    if where == "CPU_Mapped" and places.devices:
+        size = ByteRange(0, size.expected, size.high)
+        formula = "from the file's first tensor on the host to its last: at most this, tensors of devices may lie between"
     return Figure(
-        owners=(owner,),
+        owners=(_OWNERS[buffer.kind],),
         name=f"{aside}{buffer.name}",
-        bytes=ByteRange(max(buffer.size.low, 0), buffer.size.expected, buffer.size.high),
-        evidence=places.evidence(buffer.line),
+        bytes=size,
+        evidence=places.evidence(buffer.line, formula),
         entries=entries if where != "VRAM" else (),
-        phase=None,
         ranks=(0,) if where == "VRAM" else places.ranks(where),
         on_host=places.on_host(where),
     )

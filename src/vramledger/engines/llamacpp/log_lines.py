@@ -96,6 +96,9 @@ def _caches(measured: Measured, device: Device) -> list[str]:
         if measured.caches.window:
             word = "    SWA" if windowed else "non-SWA"
             lines.append(f"llama_kv_cache_iswa: creating {word} KV cache, size = {layers[0].cells} cells")
+        elif any(item.is_index for item in measured.caches.caches):
+            word = "indexer" if index else "main"
+            lines.append(f"llama_kv_cache_dsa: creating {word} KV cache, size = {layers[0].cells} cells")
         name = (
             "llama_kv_cache:"
             if build.has_streams

@@ -54,11 +54,7 @@ class RankLines:
                 out.append(self.figure((Owner.WEIGHTS,), label, found[1], found[0]))
         loaded = self.last("loaded_bytes", Event.PROFILE)
         if loaded is not None:
-            out.append(
-                self.figure(
-                    (Owner.WEIGHTS, Owner.ALLOCATOR), "held by torch after the load", loaded[1], loaded[0]
-                )
-            )
+            out.append(self.figure((Owner.WEIGHTS,), "held by torch after the load", loaded[1], loaded[0]))
         active = self.last("activation_peak_bytes", Event.PROFILE)
         if active is not None:
             one = ("activation of a full step",)
