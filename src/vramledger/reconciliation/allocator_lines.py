@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from vramledger.answer import Plan
 from vramledger.ledger import AFTER_LOAD, ByteRange, Entry, Lifetime, Owner, Phase, RankLedger, total
 from vramledger.measurement import AllocatorState, Measurement
+from vramledger.reconciliation.alike_ranks import one_state
 from vramledger.reconciliation.coverage import together
 from vramledger.reconciliation.result import Interval, Line, Section, Unit, interval, standing_of
 
@@ -24,16 +25,22 @@ _STEPS = frozenset({Phase.PREFILL, Phase.DECODE, Phase.RECOVERY})
 
 
 def allocator_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
-    """Every value that was told, of the last state of each point, phase and rank."""
-    last = {(state.ranks, state.phase, state.point): state for state in measurement.allocator}
-    return tuple(line for state in last.values() for line in _lines(plan, state))
+    """Every value that was told, of the last state of each point and phase, ranks that are alike together."""
+    groups: dict[tuple[object, ...], list[AllocatorState]] = {}
+    for state in measurement.allocator:
+        rank = _rank(plan, state)
+        groups.setdefault((rank.ranks if rank else (), state.phase, state.point), []).append(state)
+    return tuple(line for states in groups.values() for line in _lines(plan, one_state(states)))
+
+
+def _rank(plan: Plan, state: AllocatorState) -> RankLedger | None:
+    """The kind of rank that a state is of; the first where it does not tell."""
+    first = plan.ranks[0] if plan.ranks else None
+    return next((item for item in plan.ranks if set(item.ranks) & set(state.ranks)), first)
 
 
 def _lines(plan: Plan, state: AllocatorState) -> Iterator[Line]:
-    rank = next(
-        (item for item in plan.ranks if set(item.ranks) & set(state.ranks)),
-        plan.ranks[0] if plan.ranks else None,
-    )
+    rank = _rank(plan, state)
     at = state.point or (state.phase.value if state.phase is not None else "")
     where = f" at {at}" if at else ""
     for name, theirs, ours in (

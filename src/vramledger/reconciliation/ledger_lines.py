@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from vramledger.answer import Plan
 from vramledger.ledger import Entry, Owner, RankLedger
 from vramledger.measurement import Figure, GraphCapture, Measurement
+from vramledger.reconciliation.alike_ranks import one_figure
 from vramledger.reconciliation.coverage import covered, covers, is_alive, ledgers_of, predicted, together
 from vramledger.reconciliation.result import Line, Section, Standing, Unit, interval, standing_of
 
@@ -21,7 +22,7 @@ def ledger_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
         for rank in plan.ranks
     }
     for rank in plan.ranks:
-        figures = speaking[id(rank)]
+        figures = one_figure(speaking[id(rank)])
         for figure in sorted(figures, key=_place):
             lines.append(figure_line(figure, rank))
         lines.extend(
@@ -62,7 +63,7 @@ def line_of_figure(
     )
 
 
-def _untold(rank: RankLedger, figures: list[Figure], *, kv_is_told: bool) -> Iterator[Line]:
+def _untold(rank: RankLedger, figures: Sequence[Figure], *, kv_is_told: bool) -> Iterator[Line]:
     """What is left of every owner when the entries that figures speak of are taken away."""
     for owner in Owner:
         if owner is Owner.HEADROOM or (owner is Owner.KV_CACHE and kv_is_told):

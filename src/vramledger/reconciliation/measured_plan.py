@@ -17,6 +17,7 @@ from vramledger.evidence import measured as measured_evidence
 from vramledger.ledger import ByteRange, Entry, Owner, Phase, RankLedger, total
 from vramledger.measurement import Figure, MeasuredPool, Measurement
 from vramledger.pool import FloatRange, IntRange, KvPool
+from vramledger.reconciliation.alike_ranks import one_figure
 from vramledger.reconciliation.coverage import ledgers_of
 from vramledger.reconciliation.measured_ledger import MeasuredLedger, measured_ledger, narrowed
 from vramledger.reconciliation.result import Budget, Interval, interval
@@ -151,9 +152,9 @@ def _ratio(one: float, other: float) -> float:
     return one / other if other else 0.0
 
 
-def _speaking(plan: Plan, measurement: Measurement, rank: RankLedger) -> list[Figure]:
-    """Figures of a kind of rank; the pool's bytes and the device's lines are no terms of the budget."""
-    return [figure for figure in measurement.figures if rank in ledgers_of(plan, figure)]
+def _speaking(plan: Plan, measurement: Measurement, rank: RankLedger) -> tuple[Figure, ...]:
+    """Figures of a kind of rank, over all its ranks."""
+    return one_figure(figure for figure in measurement.figures if rank in ledgers_of(plan, figure))
 
 
 def reconciled_plan(plan: Plan, measurement: Measurement) -> Plan:
