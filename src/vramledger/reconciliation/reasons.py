@@ -13,6 +13,7 @@ from vramledger.ledger import ByteRange, Entry, Owner, Phase, RankLedger
 from vramledger.measurement import Measurement
 from vramledger.reconciliation.allocator_lines import BEFORE_LOAD
 from vramledger.reconciliation.result import (
+    Budget,
     Cause,
     Line,
     Number,
@@ -41,6 +42,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     differences: tuple[SettingDifference, ...]
     lines: tuple[Line, ...]
     trials: Trials
+    budget: Budget | None
     remade: dict[int, tuple[Line, ...]]
 
     def entries(self, line: Line) -> list[Entry]:
@@ -131,43 +133,54 @@ def _again(line: Line, plan: Plan, facts: Facts) -> Number | None:
 
 
 def consequence(line: Line, facts: Facts) -> Iterator[Reason]:
-    """The remainder takes what the other charged lines leave: its difference is theirs, turned round."""
-    if line.section is Section.POOL:
-        rank = facts.plan.ranks[0] if len(facts.plan.ranks) == 1 else None
-        if rank is None and facts.plan.ranks:
-            rank = min(facts.plan.ranks, key=lambda item: item.owned(Owner.KV_CACHE).expected)
-    else:
-        rank = facts.rank(line)
-    if rank is None or (
-        line.section is not Section.POOL and not any(item.is_remainder for item in facts.entries(line))
+    """The remainder takes what the other charged lines leave: the pool that the budget leaves with measured terms says how much
+    of its difference is theirs."""
+    budget = facts.budget
+    if budget is None or not (
+        budget.measured_terms or budget.budget_bytes.expected != facts.plan.budget_bytes
     ):
         return
-    if not any(entry.is_remainder for entry in rank.entries):
-        return
-    moved = [
-        (item, -(item.difference or 0))
-        for item in facts.lines
-        if item.section is Section.LEDGER and item.ranks == rank.ranks and item.difference
-        and _is_charged_rest(item, rank)
-    ]  # fmt: skip
-    total = sum(size for _, size in moved)
+    is_pool = line.section is Section.POOL or any(item.is_remainder for item in facts.entries(line))
     per_unit = _unit_bytes(line, facts.plan)
-    if not moved or not per_unit:
+    if not is_pool or not per_unit:
         return
-    explains = total / per_unit if line.unit is not Unit.BYTES else total
+    moved = budget.pool_bytes.expected - budget.planned_bytes.expected
+    explains = moved / per_unit if line.unit is not Unit.BYTES else moved
     share = shared(line, explains)
     if share is None or share < _LEAST_SHARE:
         return
+    evidence = [f"{item.name}: {_signed(item.difference or 0)}" for item in _charged_lines(budget, facts)]
+    other = budget.budget_bytes.expected - facts.plan.budget_bytes
+    if other:
+        evidence.insert(0, f"the budget of this device: {_signed(other)}")
     yield Reason(
         cause=Cause.CONSEQUENCE,
         text="it is what the other lines leave of the budget",
-        evidence=tuple(
-            f"{item.name}: {_signed(item.difference or 0)}"
-            for item, size in sorted(moved, key=lambda pair: -abs(pair[1]))
-        ),
+        evidence=tuple(evidence),
         explains=explains if line.unit is Unit.REQUESTS else int(explains),
         share=share,
     )
+
+
+def _charged_lines(budget: Budget, facts: Facts) -> list[Line]:
+    """Lines that moved the pool, the largest difference first: of lines within lines the wide one, of two over the same entries
+    the one that is charged."""
+    rank = next((item for item in facts.plan.ranks if item.ranks == budget.ranks), None)
+    if rank is None:
+        return []
+    told: dict[frozenset[str], Line] = {}
+    for item in facts.lines:
+        if (
+            item.section is Section.LEDGER
+            and item.ranks == rank.ranks
+            and item.difference
+            and _is_charged_rest(item, rank)
+        ):
+            of = frozenset(item.entries)
+            if of not in told or item.name in budget.measured_terms:
+                told[of] = item
+    widest = [item for of, item in told.items() if not any(of < other for other in told)]
+    return sorted(widest, key=lambda item: -abs(item.difference or 0))
 
 
 def _is_charged_rest(line: Line, rank: RankLedger) -> bool:

@@ -35,12 +35,14 @@ def reconcile(
     trials = Trials()
     if replan is not None and outside and compared.differences:
         trials = try_settings(replan, arguments or own_arguments(plan), measurement, compared.differences)
+    budget = recomputed_budget(plan, measurement)
     facts = Facts(
         plan=plan,
         measurement=measurement,
         differences=compared.differences,
         lines=lines,
         trials=trials,
+        budget=budget,
         remade={id(made): all_lines(made, measurement) for made in _made(trials)},
     )
     return Reconciliation(
@@ -53,7 +55,7 @@ def reconcile(
         agreeing=compared.agreeing,
         unknown_settings=compared.unknown,
         lines=tuple(with_reasons(line, facts, RULES) for line in lines),
-        budget=recomputed_budget(plan, measurement),
+        budget=budget,
         notes=(*measurement.notes, *trials.notes),
     )
 
