@@ -21,6 +21,10 @@ RESERVED = TENSORS | {Owner.ALLOCATOR, Owner.GRAPH_POOL}
 OUTSIDE = frozenset({Owner.RUNTIME_CONTEXT, Owner.COLLECTIVES})
 BEFORE_LOAD = ("before the load", "before load")
 """How readings of logs call the time at which nothing but contexts and communicators is held."""
+BEFORE_POOL = ("before the pool", "after profile", "before profile", "after the load", "after load")
+IN_BETWEEN = ("peak of", "peak while", "asleep", "part created", "creation failed", "framework's limit")
+"""Moments of which a ledger's phases say nothing: an estimating run's, one inside the load."""
+SURE = frozenset({Owner.WEIGHTS, Owner.ADAPTERS})
 _STEPS = frozenset({Phase.PREFILL, Phase.DECODE, Phase.RECOVERY})
 
 
@@ -115,13 +119,35 @@ def _outside(rank: RankLedger | None, phase: Phase | None) -> Interval | None:
 
 
 def _device_free(rank: RankLedger | None, state: AllocatorState) -> Interval | None:
-    """The device less all that is held. The charged part is the budget once the pool is made."""
-    if rank is None:
+    """The device less all that is held at that point. What a start-up makes step by step may not be there yet."""
+    if rank is None or state.point.startswith(IN_BETWEEN):
         return None
-    size, phase = rank.device_total_bytes, state.phase
+    size = rank.device_total_bytes
     if is_before_load(state):
         around = total(entry.bytes for entry in rank.entries if entry.owner in OUTSIDE)
         return Interval(size - around.high, size - around.expected, size - around.low)
+    if state.phase in _STEPS or state.phase is None:
+        return _serving_free(rank, state.phase)
+    pool_is_made = not state.point.startswith(BEFORE_POOL)
+    phase = Phase.WARMUP if state.phase is Phase.LOAD and not pool_is_made else state.phase
+    owners = SURE | OUTSIDE | (frozenset({Owner.KV_CACHE}) if pool_is_made else frozenset())
+    alive = [entry for entry in rank.entries if phase in entry.phases]
+    sure = total(entry.bytes for entry in alive if entry.owner in owners and not entry.is_remainder)
+    rest = total(
+        entry.bytes for entry in alive if entry.owner not in owners and entry.owner is not Owner.KV_CACHE
+    )
+    pools = [entry.bytes for entry in alive if entry.is_remainder and pool_is_made]
+    # A pool is large only where the lines that are charged beside it are small: it counts with its expected size.
+    pool = sum(item.expected for item in pools)
+    spread = sum(item.high - item.low for item in pools)
+    low, high = sure.low + pool - spread, sure.high + pool + spread + rest.high
+    expected = sure.expected + pool
+    return Interval(size - high, size - expected, size - low)
+
+
+def _serving_free(rank: RankLedger, phase: Phase | None) -> Interval:
+    """The device less all that is held; the charged part is the budget once the pool is made."""
+    size = rank.device_total_bytes
     stays = [
         entry
         for entry in rank.entries

@@ -19,13 +19,21 @@ from vramledger.engines import (
 from vramledger.engines.option import Option, OptionKind, known_names, plain_name, read_value
 from vramledger.errors import DeviceError, FlagError, InputError
 from vramledger.evidence import measured
-from vramledger.hardware.catalogue import Device, devices, find_device
+from vramledger.hardware.catalogue import (
+    LARGEST_CUSTOM_BYTES,
+    SMALLEST_CUSTOM_BYTES,
+    Device,
+    devices,
+    find_device,
+)
 from vramledger.ledger import ByteRange
 from vramledger.measurement import Measurement
 from vramledger.reconciliation.result import Setting
 from vramledger.units import format_gib
 
 _NOTHING = frozenset({"", "None", "none", "null", "N/A"})
+_HOST_UNTOLD = "the memory of the host that the engine ran on is not told"
+_DEVICE_UNTOLD = "neither the device's name nor its memory is told"
 _PARALLEL = ("tp", "pp", "dp", "ep")
 
 
@@ -169,15 +177,15 @@ def device_of(measurement: Measurement) -> tuple[Device | None, tuple[str, ...]]
     A total that several devices share gives one of that size whose kind is unknown; a host gives `cpu:`.
     """
     total, name = measurement.device_total_bytes, measurement.device or ""
-    if name.lower().startswith("cpu"):
-        if total is None:
-            return None, ("the memory of the host that the engine ran on is not told",)
-        return _sized(find_device(f"cpu:{total.expected}B"), total), ()
     found = _named(name)
-    if found is not None:
+    if found is not None and not name.lower().startswith("cpu"):
         return (found if total is None else with_total(found, total)), ()
     if total is None:
-        return None, ("neither the device's name nor its memory is told",)
+        return None, (_HOST_UNTOLD if name.lower().startswith("cpu") else _DEVICE_UNTOLD,)
+    if not SMALLEST_CUSTOM_BYTES <= total.expected <= LARGEST_CUSTOM_BYTES:
+        return None, (f"no device has {format_gib(total.expected)}",)
+    if name.lower().startswith("cpu"):
+        return _sized(find_device(f"cpu:{total.expected}B"), total), ()
     alike = [
         item
         for item in devices()

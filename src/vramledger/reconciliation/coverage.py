@@ -53,9 +53,9 @@ def together(entries: Sequence[Entry], phase: Phase | None, ledger: Sequence[Ent
 
 def predicted(figure: Figure, ledger: Sequence[Entry]) -> ByteRange | None:
     """What a ledger has for a figure. Lines of no bytes are not in a ledger, so that an owner without any holds 0;
-    None where the figure names lines that the ledger does not have."""
+    None where the figure names lines that the ledger does not have, and states more than nothing for them."""
     found = covered(figure, ledger)
-    if not found and figure.entries:
+    if not found and figure.entries and figure.bytes.low > 0:
         return None
     return together(found, figure.phase, ledger)
 

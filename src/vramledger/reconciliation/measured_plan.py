@@ -20,6 +20,7 @@ from vramledger.pool import FloatRange, IntRange, KvPool
 from vramledger.reconciliation.alike_ranks import one_figure
 from vramledger.reconciliation.coverage import ledgers_of
 from vramledger.reconciliation.measured_ledger import MeasuredLedger, measured_ledger, narrowed
+from vramledger.reconciliation.pool_lines import main_pool, total_bytes
 from vramledger.reconciliation.result import Budget, Interval, interval
 from vramledger.reconciliation.settings import planned_total
 
@@ -235,7 +236,9 @@ def _with_pool(
 
 
 def _main(measurement: Measurement) -> MeasuredPool | None:
-    return next((pool for pool in measurement.pools if not pool.kind), None)
+    """The pool that tokens are counted in, with the bytes of all pools."""
+    found = main_pool(measurement)
+    return None if found is None else replace(found, bytes=total_bytes(measurement))
 
 
 def _measured_pool(plan: Plan, measurement: Measurement) -> KvPool | None:

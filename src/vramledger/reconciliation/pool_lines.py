@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from vramledger.answer import Plan
-from vramledger.ledger import Owner
+from vramledger.ledger import ByteRange, Owner, total
 from vramledger.measurement import MeasuredPool, Measurement
 from vramledger.pool import IntRange, KvPool
 from vramledger.reconciliation.result import Interval, Line, Section, Unit, interval, standing_of
 
+_DRAFT = "draft"
+_KINDS = {
+    "sliding window": ("sliding_window", "swa", "kv_swa", "mla_sliding_window"),
+    "recurrent states": ("recurrent", "mamba", "linear_attention"),
+}
+"""What engines' logs call pools of their own, and what plans call the layers."""
+
 
 def pool_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
     """Bytes, blocks, tokens and requests at once; of a pool of one kind of layers only what the plan has of that kind."""
-    return tuple(line for found in measurement.pools for line in _lines(plan.kv_pool, found))
+    size = total_bytes(measurement)
+    main = main_pool(measurement)
+    out: list[Line] = []
+    for found in measurement.pools:
+        out.extend(_lines(plan.kv_pool, replace(found, bytes=size) if found is main else found))
+    return tuple(out)
+
+
+def main_pool(measurement: Measurement) -> MeasuredPool | None:
+    """The pool of the layers that keep every token."""
+    return next((pool for pool in measurement.pools if not pool.kind), None)
+
+
+def total_bytes(measurement: Measurement) -> ByteRange | None:
+    """Bytes of all pools, a draft's apart, which no plan counts among its pool; None where one is not told."""
+    pools = [pool for pool in measurement.pools if pool.kind != _DRAFT]
+    sizes = [pool.bytes for pool in pools if pool.bytes is not None]
+    return total(sizes) if sizes and len(sizes) == len(pools) else None
 
 
 def _lines(pool: KvPool | None, found: MeasuredPool) -> Iterator[Line]:
@@ -47,7 +73,7 @@ def _bytes(pool: KvPool | None, kind: str) -> Interval | None:
     sizes = [
         (group.page_bytes * group.num_layers, group.pool_blocks or pool.num_blocks)
         for group in pool.groups
-        if group.kind == kind
+        if group.kind in _KINDS.get(kind, (kind,))
     ]
     if not sizes:
         return None
@@ -79,7 +105,11 @@ def _tokens(pool: KvPool | None, kind: str) -> Interval | None:
 
 def _group_blocks(pool: KvPool, kind: str) -> tuple[IntRange, int] | None:
     """Blocks of the one group of a kind that has a pool of its own, and the tokens of a block."""
-    alike = [group for group in pool.groups if group.kind == kind and group.pool_blocks is not None]
+    alike = [
+        group
+        for group in pool.groups
+        if group.kind in _KINDS.get(kind, (kind,)) and group.pool_blocks is not None
+    ]
     if len(alike) != 1 or alike[0].pool_blocks is None:
         return None
     return alike[0].pool_blocks, alike[0].block_size
