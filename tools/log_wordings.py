@@ -41,7 +41,7 @@ SUBJECT = re.compile(
 )
 ELSEWHERE = re.compile(
     r"/(tests|benchmarks|third_party|tool_parsers|reasoning|transformers_utils|kv_transfer|ec_transfer|"
-    r"weight_transfer|quantization|kv_offload|profiler|simple_kv_offload)/|/model_executor/models/"
+    r"weight_transfer|quantization|kv_offload|profiler)/|/model_executor/models/"
 )
 # Classes that a logger prints by their repr, and the text before it.
 PRINTED_CLASSES = {"MemorySnapshot": "worker init memory snapshot: ", "MemoryProfilingResult": ""}
@@ -59,6 +59,7 @@ PASSED_OVER: tuple[tuple[str, str], ...] = (
     (r"Encoder CUDA graph(?! capture complete)|EncoderCudaGraphManager dual-path|encoder CUDA graphs; capture axes", "the encoder's graphs at work"),
     (r"FlyDSL launcher|growing bucket|buffer pool growing|_memcpy|ROCm segmented|DSpark|indexer CP|MiniMax|Kimi|WO_A|MegaMoE|bounded replay|cp_kv_cache_interleave|XQA decode|V4.1 indexer|KV-cache layout alignment|block scales|block shape mismatch|Block (?:FP8|INT8)|complete checkpoint blocks", "kernels' choices"),
     (r"IPC queue|Engram|Custom quick allreduce|Direct CP|FlashInfer All|Flashinfer Allreduce norm", "no size is told"),
+    (r"SimpleCPU(?:Offload)?(?:Scheduler|:| external)|DiskBackend|\[DISK\]|(?:Scheduling store|Store event)", "blocks on their way to the host"),
     (r"ProcessingCache|Calculated size of|Media cache|multi-modal processor cache|User-cancelled", "the front end's own"),
     (r"DiffusionDecoding|MFU:|TF/s|Running batch with|Profiler config|Torch profiler", "speed"),
     (r"worker init memory snapshot: <r>", "rendered from the snapshot's own text"),

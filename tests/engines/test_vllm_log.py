@@ -134,3 +134,12 @@ def test_sleep_is_told() -> None:
     assert found[0].values["used_bytes"] == ByteRange(
         3 * GIB // 2 - GIB // 20, 3 * GIB // 2, 3 * GIB // 2 + GIB // 20
     )
+
+
+def test_host_memory_is_told_when_all_ranks_told_theirs() -> None:
+    config = "Initializing a V1 LLM engine (v0.33.0) with config: model='a/b', tensor_parallel_size=2, data_parallel_size=1"
+    line = "Total CPU offloaded parameters: 4.5"
+    one = [*observed([config]), *observed([line], rank=0)]
+    assert not [figure for figure in measured(one).figures if figure.on_host]
+    (both,) = [figure for figure in measured([*one, *observed([line], rank=1)]).figures if figure.on_host]
+    assert both.bytes.expected == 9 * GIB and both.name == "offloaded weights"

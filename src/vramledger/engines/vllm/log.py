@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vramledger.engines.log_pattern import LinePattern
-from vramledger.engines.vllm.log_figures import (
-    allocator_states,
-    as_range,
-    device_total,
-    figures,
-    graph_captures,
-)
+from vramledger.engines.vllm.log_allocator import allocator_states, device_total, graph_captures
+from vramledger.engines.vllm.log_buffers import BUFFER_PATTERNS
+from vramledger.engines.vllm.log_choices import CHOICE_PATTERNS
+from vramledger.engines.vllm.log_figures import figures
+from vramledger.engines.vllm.log_graphs import GRAPH_PATTERNS
+from vramledger.engines.vllm.log_host import host_figures
 from vramledger.engines.vllm.log_instance import Instance, last_instance
 from vramledger.engines.vllm.log_memory import MEMORY_PATTERNS
 from vramledger.engines.vllm.log_pool import measured_pool, pool_figures
+from vramledger.engines.vllm.log_run import RUN_PATTERNS
+from vramledger.engines.vllm.log_said import as_range
 from vramledger.engines.vllm.log_serving import SERVING_PATTERNS
 from vramledger.engines.vllm.log_settings import Setting
 from vramledger.engines.vllm.log_startup import STARTUP_PATTERNS
 from vramledger.measurement import Measurement
 from vramledger.observation import Event, Observation
+from vramledger.units import GIB
 
 SIGNS: tuple[str, ...] = (
     "vLLM API server version ",
@@ -41,7 +43,15 @@ SIGNS: tuple[str, ...] = (
     "[kv_cache_utils.py:",
 )
 
-PATTERNS: tuple[LinePattern, ...] = MEMORY_PATTERNS + SERVING_PATTERNS + STARTUP_PATTERNS
+PATTERNS: tuple[LinePattern, ...] = (
+    MEMORY_PATTERNS
+    + GRAPH_PATTERNS
+    + BUFFER_PATTERNS
+    + SERVING_PATTERNS
+    + STARTUP_PATTERNS
+    + CHOICE_PATTERNS
+    + RUN_PATTERNS
+)
 
 _SIZES = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
 
@@ -70,7 +80,7 @@ def measured(observations: Iterable[Observation]) -> Measurement:
         dp=sizes["dp"],
         ep=_expert_ranks(instance),
         settings=tuple(sorted(_told(instance).items())),
-        figures=(*figures(instance), *pool_figures(instance, pool)),
+        figures=(*figures(instance), *pool_figures(instance, pool), *host_figures(instance)),
         pools=() if pool is None else (pool,),
         allocator=allocator_states(instance),
         graphs=graph_captures(instance),
@@ -95,7 +105,7 @@ def _stated_pool(instance: Instance) -> int | None:
     for said in reversed(instance.observations):
         size = as_range(said.values.get("kv_cache_bytes"))
         if said.event is Event.KV_BUDGET and said.values.get("is_stated") is True and size is not None:
-            return size.expected
+            return size.expected if size.expected % GIB == 0 else None
     return None
 
 

@@ -6,16 +6,16 @@ utils/mem_utils.py, worker/worker.py for V0. Terms are named after vramledger.en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from vramledger.engines.vllm.log_instance import Instance
+from vramledger.engines.vllm.log_said import Said, as_range, evidence_of, said_by_rank
 from vramledger.evidence import Evidence, measured
 from vramledger.ledger import ByteRange, Owner, Phase, total
-from vramledger.measurement import AllocatorState, Figure, GraphCapture
-from vramledger.observation import Event, Observation, Value
-from vramledger.units import GIB, MIB
+from vramledger.measurement import Figure
+from vramledger.observation import Event, Observation
 
 # Worker-long terms of the workspace and the allocator that are not what a line about weights or peaks counts.
 _ITERATION_WORKSPACE = (
@@ -34,15 +34,6 @@ _MADE_BEFORE_PROFILE = (
 _AFTER_POOL = (
     "block tables", "page indices of attention", "block maps of attention", "gathered latents", "files on the device",
 )  # fmt: skip
-
-
-class Said(Struct, frozen=True, kw_only=True):
-    """One printed size on one rank (None where the log does not tell), the last that the rank printed."""
-
-    bytes: ByteRange
-    rank: int | None
-    process: str
-    evidence: Evidence
 
 
 class Covered(Struct, frozen=True, kw_only=True):
@@ -126,36 +117,6 @@ _ACTIVATION = Covered(
     inside_budget_only=True,
 )
 _BUFFER_ENTRIES = {"workspace": "experts' kernels", "layers fetched ahead": "layers fetched ahead"}
-
-
-def as_range(value: Value | None) -> ByteRange | None:
-    """A printed size; one that is whole bytes is exact. A GiB with one decimal was rounded to two and lost a zero."""
-    if isinstance(value, ByteRange):
-        if value.high - value.low == 2 * (GIB // 20):
-            return ByteRange(value.expected - GIB // 200, value.expected, value.expected + GIB // 200)
-        return value
-    return ByteRange.exact(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def evidence_of(said: Observation, instance: Instance) -> Evidence:
-    return measured(f"{said.place}, vllm {instance.version or 'of unknown version'}")
-
-
-def said_by_rank(
-    instance: Instance, event: Event, name: str, accept: Callable[[Observation], bool] = lambda said: True
-) -> list[Said]:
-    """The last value of `name` that each rank, or each process of unknown rank, printed."""
-    out: dict[object, Said] = {}
-    for said in instance.observations:
-        size = as_range(said.values.get(name)) if said.event is event and accept(said) else None
-        if size is None:
-            continue
-        rank = instance.rank(said)
-        process = said.process or ""
-        out[rank if rank is not None else process] = Said(
-            bytes=size, rank=rank, process=process, evidence=evidence_of(said, instance)
-        )
-    return list(out.values())
 
 
 def figures(instance: Instance) -> tuple[Figure, ...]:
@@ -344,114 +305,3 @@ def _buffers(instance: Instance, covered: Covered) -> Iterator[Figure]:
             entries=(entry,),
             ranks=() if rank is None else (rank,),
         )
-
-
-def allocator_states(instance: Instance) -> tuple[AllocatorState, ...]:
-    """What the device and torch's allocator held at the points that are printed, the last of each point and rank."""
-    out: dict[tuple[str, object], AllocatorState] = {}
-    for said in instance.observations:
-        state = _state(said, instance)
-        if state is not None:
-            key = state.point, state.ranks or said.process
-            out[key] = _joined(out[key], state) if key in out else state
-    return tuple(out.values())
-
-
-_POINTS = {
-    Event.PROFILE: ("before load", Phase.LOAD),
-    Event.KV_BUDGET: ("before load", Phase.LOAD),
-}
-_PHASES = {
-    "before load": Phase.LOAD,
-    "peak while loading": Phase.LOAD,
-    "after load": Phase.LOAD,
-    "after profile": Phase.WARMUP,
-}
-
-
-def _state(said: Observation, instance: Instance) -> AllocatorState | None:
-    point: object = said.values.get("point")
-    if said.event in _POINTS and "free_bytes" in said.values:
-        point = _POINTS[said.event][0]
-    elif said.event is Event.SLEEP and "used_bytes" in said.values:
-        point = "asleep"
-    elif said.event is not Event.MEMORY or point not in _PHASES:
-        return None
-    values = {
-        name: as_range(said.values.get(name))
-        for name in ("free_bytes", "device_total_bytes", "allocated_bytes")
-    }
-    used = as_range(said.values.get("used_bytes")) if point == "asleep" else None
-    of_device = values["device_total_bytes"]
-    if used is not None and (known := device_total(instance)) is not None:
-        values["free_bytes"], of_device = known - used, known
-    reserved = as_range(said.values.get("reserved_bytes")) if said.event is Event.MEMORY else None
-    if not any((*values.values(), reserved)):
-        return None
-    rank = instance.rank(said)
-    return AllocatorState(
-        evidence=evidence_of(said, instance),
-        phase=_PHASES.get(str(point)),
-        point=str(point),
-        ranks=() if rank is None else (rank,),
-        at_s=said.at_s,
-        allocated_bytes=values["allocated_bytes"],
-        reserved_bytes=reserved,
-        device_free_bytes=values["free_bytes"],
-        device_total_bytes=of_device,
-    )
-
-
-def _joined(first: AllocatorState, then: AllocatorState) -> AllocatorState:
-    """Two lines about one point: what the later does not tell is kept from the earlier."""
-    return AllocatorState(
-        evidence=then.evidence,
-        phase=then.phase,
-        point=then.point,
-        ranks=then.ranks,
-        at_s=first.at_s if first.at_s is not None else then.at_s,
-        allocated_bytes=then.allocated_bytes or first.allocated_bytes,
-        reserved_bytes=then.reserved_bytes or first.reserved_bytes,
-        device_free_bytes=then.device_free_bytes or first.device_free_bytes,
-        device_total_bytes=then.device_total_bytes or first.device_total_bytes,
-    )
-
-
-def device_total(instance: Instance) -> ByteRange | None:
-    """The device's memory as the driver tells vLLM, the last that is printed."""
-    found = None
-    for said in instance.observations:
-        found = as_range(said.values.get("device_total_bytes")) or found
-    return found
-
-
-def graph_captures(instance: Instance) -> tuple[GraphCapture, ...]:
-    """Increments of captured graphs, from the estimate's own captures (debug lines): the first of a kind, and each
-    further one, at least 1 MiB."""
-    out = []
-    for said in instance.observations:
-        first = as_range(said.values.get("graph_bytes"))
-        if said.event is not Event.GRAPH_SHAPE or first is None:
-            continue
-        shape, evidence = str(said.values.get("shape", "")), evidence_of(said, instance)
-        out.append(
-            GraphCapture(
-                shape=f"{shape}, the largest",
-                increment_bytes=first,
-                evidence=evidence,
-                shared_pool=shape != "ENCODER",
-            )
-        )
-        further = as_range(said.values.get("each_further_bytes"))
-        if further is not None:
-            out.append(
-                GraphCapture(
-                    shape=f"{shape}, each further",
-                    increment_bytes=ByteRange(0, further.expected, further.high)
-                    if further.expected <= MIB
-                    else further,
-                    evidence=evidence,
-                    shared_pool=True,
-                )
-            )
-    return tuple(out)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramledger.engines.vllm.log_figures import evidence_of, said_by_rank
 from vramledger.engines.vllm.log_instance import Instance
+from vramledger.engines.vllm.log_said import evidence_of, said_by_rank
 from vramledger.engines.vllm.pool_facts import budgeted_pool_bytes
 from vramledger.evidence import Evidence
 from vramledger.ledger import ByteRange, Owner

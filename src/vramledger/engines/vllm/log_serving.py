@@ -15,7 +15,7 @@ _preemption = partial(line_pattern, Event.PREEMPTION)
 STEPS = (
     _step(
         "Avg prompt throughput: ",
-        r"(?:Engine (?P<engine_id>NUM): |(?P<engines_count>NUM) Engines Aggregated: )?Avg prompt throughput: "
+        r"(?:Engine (?P<engine_id>NUM): |(?P<engines_count>[0-9]{1,6}) Engines Aggregated: )?Avg prompt throughput: "
         r"(?P<prompt_tokens_per_s>NUM) tokens/s, Avg generation throughput: (?P<generated_tokens_per_s>NUM) tokens/s, Running: "
         r"(?P<running_requests>NUM) reqs, (?:Swapped: (?P<swapped_requests>NUM) reqs, )?(?:Waiting|Pending): "
         r"(?P<waiting_requests>NUM) reqs,?(?: Deferred: (?P<deferred_requests>NUM) reqs,)?"
@@ -55,7 +55,7 @@ STEPS = (
     ),
     _step(
         "Dumping scheduler output for model execution: ",
-        r"Dumping scheduler output for model execution: .*total_num_scheduled_tokens=(?P<scheduled_tokens>NUM)",
+        r"\A.{0,200}?Dumping scheduler output for model execution: .*total_num_scheduled_tokens=(?P<scheduled_tokens>NUM)",
         source="logging_utils/dump_input.py, from 0.9, when a step fails",
         failing=True,
     ),
