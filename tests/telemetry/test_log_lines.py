@@ -78,6 +78,8 @@ def test_what_a_prefix_says(raw: str, text: str, told: tuple[str | None, int | N
         ("vllm-1  | T", "vllm-1"),
         ("[pod/vllm-0/main] T", "vllm-0/main"),
         ("Nov 29 16:12:50 gpu1 vllm[77]: T", "vllm[77]"),
+        ("vllm-0 main (EngineCore pid=7) INFO 11-29 16:12:50 [a.py:1] T", "vllm-0 main"),
+        ("2026-11-29T16:12:50.000+00:00 app/vllm/0a1b [2026-11-29 16:12:50 TP0] T", "app/vllm/0a1b"),
         ('{"date":1,"log":"T","kubernetes":{"pod_name":"vllm-0"}}', "vllm-0"),
     ],
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from vramledger import engines
 from vramledger.errors import InputError
+from vramledger.measurement import Measurement
+from vramledger.observation import Observation
 from vramledger.telemetry.log_measurement import log_measurement
 
 START = b"""\
@@ -46,3 +49,22 @@ def test_a_log_of_no_known_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--engine"):
         log_measurement(path)
     assert log_measurement(path, engine="spoken").engine == "spoken"
+
+
+def test_what_repeats_is_thinned_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from telemetry import spoken_log
+
+    step = b"Running: 1 reqs, KV cache usage: %d.0%%\n"
+    path = tmp_path / "serve.log"
+    path.write_bytes(
+        START + b"".join(step % number for number in range(9)) + b"Application startup complete.\n" + step % 9
+    )
+    seen: list[str] = []
+
+    def measured(observations: Iterable[Observation]) -> Measurement:
+        seen.extend(one.event for one in observations)
+        return Measurement(sources=())
+
+    monkeypatch.setattr(spoken_log, "measured", measured)
+    assert log_measurement(path).engine == "spoken"
+    assert seen == ["version", "kv_pool", "step", "step", "ready", "step"]

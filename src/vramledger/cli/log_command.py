@@ -63,8 +63,9 @@ def _follow(found: Iterable[Observation], *, as_json: bool) -> int:
     import msgspec
 
     from vramledger.cli.output import page_width, write_page, write_text
-    from vramledger.report.log_document import REPEATED, Phases, observation_document
+    from vramledger.report.log_document import Phases, observation_document
     from vramledger.report.log_text import observation_lines
+    from vramledger.telemetry.log_measurement import REPEATED
 
     phases = Phases()
     last_s = float("-inf")

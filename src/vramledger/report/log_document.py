@@ -13,10 +13,9 @@ from vramledger.documents.plan import SCHEMA_VERSION, ByteInterval, SchemaVersio
 from vramledger.engines import find_log
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Observation, Value
+from vramledger.telemetry.log_measurement import REPEATED
 from vramledger.telemetry.log_tally import LogTally
 
-# Events that come again and again in service: summed up instead of listed.
-REPEATED = frozenset({Event.STEP, Event.ADMITTED, Event.FINISHED, Event.PREEMPTION})
 MOST_LISTED = 5_000
 MOST_STATED = 200
 _STATING = frozenset({Event.VERSION, Event.SETTINGS, Event.MODEL, Event.KV_POOL})
@@ -121,7 +120,7 @@ class Phases:
 
 
 class LogSummary:
-    """Takes observations one by one and keeps what a page or a document shows of them, in bounded memory."""
+    """Takes observations one by one, sums up those that come again and again in service, and keeps what a page or a document shows of them, in bounded memory."""
 
     def __init__(self) -> None:
         self.listed: list[ObservationDocument] = []

@@ -146,7 +146,7 @@ def _repeated(found: RepeatedDocument, first: float | None, width: int) -> Itera
     yield from wrapped(f"{counted(found.count, _NOUNS[found.event])}{who}{span}", width, first="  ")
     rows = [["    ", "least", "most", "last", "most at"]]
     for series in found.series:
-        at = "" if series.highest_at_s is None or first is None else f"+{_span(series.highest_at_s - first)}"
+        at = "" if series.highest_at_s is None or first is None else _signed(series.highest_at_s - first)
         rows.append(["    " + _label(series), *_ends(series), at])
     if found.series:
         yield from columns(rows, right=(1, 2, 3, 4), styles=("dim",), width=width)
@@ -218,9 +218,13 @@ def _printers(group: Sequence[ObservationDocument]) -> str:
 
 def _since(one: ObservationDocument, first: float | None) -> str:
     if one.at_s is not None and first is not None:
-        return f"+{_span(one.at_s - first)}"
+        return _signed(one.at_s - first)
     elapsed = one.values.get("elapsed_s")
-    return f"+{_span(float(elapsed))}" if isinstance(elapsed, int | float) else ""
+    return _signed(float(elapsed)) if isinstance(elapsed, int | float) else ""
+
+
+def _signed(seconds: float) -> str:
+    return _span(seconds) if seconds < 0 else f"+{_span(seconds)}"
 
 
 def _span(seconds: float) -> str:

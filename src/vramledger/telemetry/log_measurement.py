@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from vramledger.engines import find_log, log_engines
 from vramledger.errors import InputError
 from vramledger.measurement import Measurement, MeasurementSource
-from vramledger.observation import Observation
+from vramledger.observation import Event, Observation
 from vramledger.telemetry.log_files import LogSource
 from vramledger.telemetry.log_reading import read_log
 from vramledger.telemetry.log_tally import LogTally, SourceTally
+from vramledger.units import counted
 
 SOURCE_KIND = "log"
+# Events that come again and again while an instance serves.
+REPEATED = frozenset({Event.STEP, Event.ADMITTED, Event.FINISHED, Event.PREEMPTION})
 
 
 def log_measurement(
@@ -34,14 +36,14 @@ def log_measurement(
     SourceError for what cannot be read.
     """
     tally = LogTally()
-    by_engine: dict[str, list[Observation]] = {}
+    by_engine: dict[str, _Said] = {}
     for one in read_log(source, engine=engine, now_s=now_s, digest=True, read=read, tally=tally):
-        by_engine.setdefault(str(one.engine), []).append(one)
+        by_engine.setdefault(str(one.engine), _Said()).take(one)
     name = _spoken(by_engine, tally)
     log = find_log(name)
     if log is None:
         raise InputError(f"how {name} words its log is not known here")
-    measured = log.measured(by_engine.get(name, ()))
+    measured = log.measured(by_engine[name].kept() if name in by_engine else ())
     return replace(
         measured,
         engine=measured.engine or name,
@@ -69,11 +71,33 @@ def measurement_source(tally: SourceTally) -> MeasurementSource:
     )
 
 
-def _spoken(by_engine: dict[str, list[Observation]], tally: LogTally) -> str:
+class _Said:
+    """What one engine said; of what repeats itself only the first and the last of each run are kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kept: list[Observation] = []
+        self._last: Observation | None = None
+
+    def take(self, observation: Observation) -> None:
+        self.count += 1
+        repeats = observation.event in REPEATED
+        if repeats and self._kept and self._kept[-1].event in REPEATED:
+            self._last = observation
+            return
+        self.kept().append(observation)
+
+    def kept(self) -> list[Observation]:
+        if self._last is not None:
+            self._kept.append(self._last)
+            self._last = None
+        return self._kept
+
+
+def _spoken(by_engine: Mapping[str, _Said], tally: LogTally) -> str:
     """The engine whose log this is."""
-    counts = Counter({name: len(found) for name, found in by_engine.items()})
-    if counts:
-        return counts.most_common(1)[0][0]
+    if by_engine:
+        return max(by_engine, key=lambda name: by_engine[name].count)
     if tally.engines:
         return tally.engines[0]
     names = ", ".join(source.name for source in tally.sources)
@@ -84,9 +108,9 @@ def _spoken(by_engine: dict[str, list[Observation]], tally: LogTally) -> str:
     )
 
 
-def _others(by_engine: dict[str, list[Observation]], name: str) -> list[str]:
+def _others(by_engine: Mapping[str, _Said], name: str) -> list[str]:
     return [
-        f"{len(found):,} lines of {other} in the same log are left out"
+        f"{counted(found.count, 'line')} of {other} in the same log are left out"
         for other, found in by_engine.items()
         if other != name
     ]

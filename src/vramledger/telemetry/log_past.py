@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -12,6 +14,7 @@ from vramledger.telemetry.log_lines import LogLine, read_lines
 # How far back a line looks.
 LOOK_BACK_BYTES = 16 * 1024
 LINES_FOR_FIRST_TIME = 200
+_PARTS = re.compile(rb"[^\n\r\0]+")
 _NOWHERE = Place(source="")
 
 
@@ -61,10 +64,12 @@ class Past:
         return line
 
     def first_time(self) -> float | None:
-        """The first time printed in the block, looked for in the first 200 lines of the source."""
-        for raw in self._block.split(b"\n", self._lines_left)[: self._lines_left]:
+        """The first time printed in the block, looked for in the first 200 lines with text of the source."""
+        if self._lines_left <= 0:
+            return None
+        for part in islice(_PARTS.finditer(self._block), self._lines_left):
             self._lines_left -= 1
-            for line in self._read(raw):
+            for line in self._read(part.group()):
                 if line.at_s is not None:
                     return line.at_s
         return None

@@ -126,12 +126,21 @@ def _peeled_once(text: str, prefix: Prefix) -> str | None:
                 return text[match.end() :]
     first = text[:1]
     if first.isalpha() and _WORD.match(text) is None:
-        return None
+        return _without_stream(text, prefix)
     for pattern, told in _RULES.get(first, _NO_RULES):
         match = pattern.match(text)
         if match is not None and told(prefix, match):
             return text[match.end() :]
     return None
+
+
+def _without_stream(text: str, prefix: Prefix) -> str | None:
+    """`text` without the names that some collectors put before an engine's own prefix; None where there are none."""
+    match = _STREAM.match(text) if not prefix.own else None
+    if match is None:
+        return None
+    prefix.take_container(match.group(1).strip())
+    return text[match.end() :]
 
 
 def _iso(prefix: Prefix, match: re.Match[str]) -> bool:
@@ -278,6 +287,12 @@ _AFTER_SYSLOG: tuple[Rule, ...] = (
 # What begins with a letter and is a prefix looks like one of these.
 _WORD = re.compile(
     _LEVEL + r"[ :]|[IWEF]\d{4} \d|[A-Z][a-z]{2} {1,2}\d{1,2} \d|(?:time|ts)=|[\w.@-]{1,200} {0,80}\|"
+)
+# stern and CloudWatch put bare names before a line: told only by the engine's unmistakable prefix after them.
+_STREAM = re.compile(
+    r"((?:[\w./@:+-]{1,200} {1,8}){1,3})(?=\([\w.-]{1,60}(?: rank=\d{1,6})? pid=\d|\[T(?:RT|ensorRT)-LLM\]|"
+    + _LEVEL
+    + r" +\d\d-\d\d \d\d:\d\d:\d\d|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
 )
 _NO_RULES: tuple[Rule, ...] = ()
 _DIGIT = (

@@ -16,6 +16,7 @@ from vramledger.telemetry.log_past import Past
 from vramledger.telemetry.log_pieces import PIECE_ANCHORS, PIECE_BYTES
 from vramledger.telemetry.log_tally import SourceTally
 
+_MARKS = (b"", b"\n", b"\r", b"\0")
 _PARTS = re.compile(rb"[^\r\0]+")
 
 
@@ -47,7 +48,7 @@ class Scanner:
         self._tally = tally
         self._past = Past(reference_s)
         self._joiner = Joiner(self._matcher, self._past, reference_s=reference_s, tally=tally)
-        self._carry = b""
+        self._carry = self._last = b""
         self._dropping = False
         self._offset = 0  # of what was not read yet, in the source
         self._number = 1  # of the line that it begins in
@@ -58,6 +59,7 @@ class Scanner:
             self._joiner.flush()
             yield from self._joiner.ready()
             return
+        self._last = chunk[-1:]
         if self._dropping:
             end = _end_after(chunk, 0)
             self._drop(end)
@@ -79,13 +81,13 @@ class Scanner:
 
     def end(self) -> Iterator[Observation]:
         """What the source's last, unfinished line says, and what waited for more."""
-        self._tally.ends_in_line = bool(self._carry) or self._dropping
+        self._tally.ends_in_line = self._last not in _MARKS
         if self._carry:
             data, self._carry = self._carry, b""
             yield from self._block(data)
         self._joiner.flush()
         yield from self._joiner.ready()
-        self._tally.lines += self._number - (0 if self._tally.ends_in_line else 1)
+        self._tally.lines += self._number - (1 if self._last in (b"", b"\n") else 0)
         until_s = self._past.last_time()
         self._tally.until_s = self._tally.until_s if until_s is None else until_s
 
