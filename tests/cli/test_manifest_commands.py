@@ -102,7 +102,9 @@ def test_from_a_plan_with_evidence(model: str, tmp_path: Path, capsys: pytest.Ca
     assert len(found["capacity_results"]) == 2
     assert {source["what"] for source in found["sources"]} == {"plan", "measurement", "facts", "capacity"}
     assert all(len(source["sha256"]) == 64 for source in found["sources"])
-    assert found["not_evidenced"] == ["reconciliation"]
+    # Plan and measurement are compared on the spot.
+    assert found["not_evidenced"] == []
+    assert found["reconciliation"]["standing"] in ("inside", "outside")
     assert main([*asked, "--tp", "4"]) == 2
     assert (
         "--plan holds the flags it was made with; leave out --tensor-parallel-size" in capsys.readouterr().err
@@ -179,6 +181,8 @@ def test_a_difference_and_its_thresholds(tmp_path: Path, capsys: pytest.CaptureF
     page = capsys.readouterr().out
     assert "kv_format: bfloat16 -> fp8" in page
     assert max(len(row) for row in page.splitlines() if str(tmp_path) not in row) <= 80
+    assert main(["diff", old, str(new), "--fail-if", "settings.kv_cache_dtype != same"]) == 13
+    assert "not set before, fp8 after" in capsys.readouterr().out
     asked = ["diff", old, str(new), "--fail-if", "kv_tokens < -2%"]
     assert main(asked) == 0
     assert main([*asked, "--fail-if", "measured_peak > 0B"]) == 11
@@ -223,6 +227,7 @@ def test_an_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = capsys.readouterr().out
     assert "not evidenced  disk and runtime weights apart" in page
     assert "evidenced by a start-up log" in page
+    assert "plan: holds for" in page
     assert max(map(len, page.splitlines())) <= 80
     assert main(["audit", bare_file, "--policy", "warn"]) == 0
     assert main(["audit", bare_file, "--policy", "warn", "--require", "load"]) == 14
@@ -233,6 +238,7 @@ def test_an_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jsonschema.validate(found, schema_of("audit"))
     assert (found["passed"], found["failed"], found["not_evidenced"]) == (3, 0, 18)
     assert "shards" in found["trips"]
+    assert found["plan_holds"] is True
 
 
 @pytest.mark.parametrize("command", [["audit"], ["manifest", "verify"], ["manifest", "show"]])

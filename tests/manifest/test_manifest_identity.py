@@ -100,7 +100,9 @@ def test_a_header_that_cannot_be_leaves_the_size(tmp_path: Path) -> None:
     path = folder(tmp_path / "a")
     (path / "model.safetensors").write_bytes(b"\xff" * 40)
     (path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    (path / "broken.gguf").write_bytes(b"GGUF\xff\xff")
     found = covers(identify(str(path)).identity.files)
+    assert found["broken.gguf"] == "size"
     assert (found["model.safetensors"], found["pytorch_model.bin"]) == ("size", "size")
 
 

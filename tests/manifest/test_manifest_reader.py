@@ -120,6 +120,17 @@ def test_a_newer_minor_version_is_read_with_a_note_and_its_fields_are_kept_and_t
     assert "budget.share" in reading.notes[1]
 
 
+def test_a_newer_version_may_list_more_that_is_not_evidenced() -> None:
+    listed = sorted([*RAW["not_evidenced"], "carbon", "humidity.per_rank"])
+    later = changed(("schema_version",), "1.7") | {"not_evidenced": listed}
+    assert read_manifest(resealed(later), "r.json").document.not_evidenced == tuple(listed)
+    for wrong in ([], [*listed, "tests.rolling_update"], ["adapters", *listed]):
+        with pytest.raises(InputError, match="not_evidenced does not list"):
+            read_manifest(resealed(later | {"not_evidenced": wrong}), "r.json")
+    with pytest.raises(InputError, match="not_evidenced does not list what is null: carbon"):
+        read_manifest(resealed(RAW | {"not_evidenced": listed}), "r.json")
+
+
 def test_an_unknown_field_is_covered_by_the_digest() -> None:
     with pytest.raises(InputError, match="was changed after it was written"):
         read_manifest(json.dumps(RAW | {"approved": True}).encode(), "r.json")

@@ -52,6 +52,7 @@ Examples:
 \b
 Exit codes:
   0 answered, and a plan holds    10 a plan does not hold    11 it cannot be told
+  12 nothing failed (diagnose)    13 a threshold tripped (diff)    14 an audit does not pass
   2 wrong input    3 unknown architecture or format    4 unreadable source
   74 the output cannot be written
 """

@@ -37,7 +37,7 @@ def run_diff(
     from vramledger.cli.manifest_inputs import subject_from
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.manifest.difference import difference
-    from vramledger.manifest.quantities import quantities
+    from vramledger.manifest.quantities import quantities, value_of
     from vramledger.manifest.thresholds import Outcome, judge, parse_threshold
 
     (old, old_side), (new, new_side) = subject_from(before), subject_from(after)
@@ -50,11 +50,7 @@ def run_diff(
         return HOLDS
     thresholds = [parse_threshold(text, known) for text in expressions]
     judged = tuple(
-        judge(
-            item,
-            known_before[item.name].value if item.name in known_before else None,
-            known_after[item.name].value if item.name in known_after else None,
-        )
+        judge(item, value_of(known_before, item.name), value_of(known_after, item.name))
         for item in thresholds
     )
     found = difference(old, new)

@@ -114,6 +114,7 @@ def _make(
     from vramledger.cli.manifest_inputs import facts_from, measurement_records, time_text
     from vramledger.manifest.build import Given, build
     from vramledger.manifest.identity import engine_identity
+    from vramledger.reconciliation.reconcile import reconcile
 
     when = time_text(at)
     facts, records = facts_from(facts_file, capacity_file)
@@ -127,6 +128,8 @@ def _make(
     else:
         plan, planned = _plan(checkpoint, device, engine=engine, concurrency=concurrency, flags=flags), ()
     measurement = _measurement(measurement_file, logs, plan.inputs.engine, when)
+    if measurement is not None and reconciliation is None:
+        reconciliation = reconcile(plan, measurement)
     build_identity = engine_identity(
         plan.inputs.engine, plan.inputs.engine_version, engine_revision, allow_unpinned=allow_unpinned
     )
@@ -177,6 +180,7 @@ def _model(
 ) -> tuple[ModelIdentity | None, Checkpoint | None]:
     """The model's identity and its checkpoint, both of one revision; neither without MODEL."""
     from vramledger.cli.loading import load
+    from vramledger.cli.progress import Reading
     from vramledger.errors import InputError
     from vramledger.manifest.model_files import identify
 
@@ -188,7 +192,8 @@ def _model(
                 argument="model",
             )
         return None, None
-    found = identify(model, hash_weights=hash_weights)
+    with Reading(0) as watch:
+        found = identify(model, hash_weights=hash_weights, read=watch.add)
     return found.identity, load(found.model, headers=headers)
 
 
@@ -321,7 +326,11 @@ command = EngineCommand(
             help="A log of the engine, read on the spot; the files of a rotated one in their order.",
             group=EVIDENCE,
         ),
-        _file_option("reconciliation_file", "--reconciliation", "What vramledger reconcile --json wrote."),
+        _file_option(
+            "reconciliation_file",
+            "--reconciliation",
+            "What vramledger reconcile --json wrote; without it plan and measurement are compared on the spot.",
+        ),
         _file_option(
             "facts_file", "--facts", "What is declared and was tested; its form: vramledger schema facts."
         ),

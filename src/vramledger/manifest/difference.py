@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from vramledger.documents.plan import PlanDocument
 from vramledger.manifest.document import ManifestDocument
-from vramledger.manifest.quantities import Group, Quantity, Unit, Value, quantities
+from vramledger.manifest.quantities import Group, Quantity, Unit, Value, quantities, value_of
 
 Subject = ManifestDocument | PlanDocument
 
@@ -55,7 +55,7 @@ def difference(before: Subject, after: Subject) -> Difference:
     same: list[str] = []
     untold: list[str] = []
     for name in {**old, **new}:
-        change = _change(old.get(name), new.get(name))
+        change = _change(name, old, new)
         if change.before is None and change.after is None:
             untold.append(name)
         elif change.before == change.after:
@@ -79,16 +79,15 @@ def _conditions(document: Subject) -> tuple[str, ...]:
     return plan.verdict.conditions
 
 
-def _change(old: Quantity | None, new: Quantity | None) -> Change:
-    known = new or old
-    assert known is not None
+def _change(name: str, old: dict[str, Quantity], new: dict[str, Quantity]) -> Change:
+    known = new.get(name) or old[name]
     return Change(
-        name=known.name,
+        name=name,
         group=known.group,
         unit=known.unit,
         about=known.about,
-        before=None if old is None else old.value,
-        after=None if new is None else new.value,
+        before=value_of(old, name),
+        after=value_of(new, name),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from vramledger.errors import SourceError
+from vramledger.errors import SourceError, VramledgerError
 from vramledger.manifest.identity import (
     Coverage,
     FileIdentity,
@@ -31,6 +32,13 @@ _DECIDING = re.compile(r".{1,200}\.(json|safetensors|gguf|bin|pt|pth|model|tikto
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
+Read = Callable[[int], object]
+
+
+def _unwatched(size_bytes: int) -> None:
+    """Nobody watches."""
+
+
 class Identified(Struct, frozen=True, kw_only=True):
     """A model's identity, and the text that names just this revision to whoever reads the model next."""
 
@@ -39,26 +47,31 @@ class Identified(Struct, frozen=True, kw_only=True):
 
 
 def identify(
-    text: str, *, hash_weights: bool = False, endpoint: str | None = None, cache_dir: Path | None = None
+    text: str,
+    *,
+    hash_weights: bool = False,
+    endpoint: str | None = None,
+    cache_dir: Path | None = None,
+    read: Read = _unwatched,
 ) -> Identified:
     """The model at a folder, a file or a hub id, as `load_source` finds it.
 
     Of weight files the header is hashed and the size taken, with `hash_weights` the whole content. On the hub the commit
-    says all, and small files are not read for it. Raises SourceError for what cannot be read.
+    says all, and small files are not read for it. `read` is told of every piece's bytes. Raises SourceError for what cannot be read.
     """
     path = path_of(text)
     if path.is_dir():
-        return _local(text, folder_listing(path), path, None, hash_weights)
+        return _local(text, folder_listing(path), path, None, hash_weights, read)
     if path.exists():
         if path.suffix == ".gguf":
             from vramledger.models.sources.gguf import gguf_parts
 
             parts = tuple(gguf_parts(path.name))
-            return _local(text, folder_listing(path.parent), path.parent, parts, hash_weights)
+            return _local(text, folder_listing(path.parent), path.parent, parts, hash_weights, read)
         only = None
         if path.suffix == ".json" and path.name != CONFIG and not path.name.endswith(".index.json"):
             only = (path.name,)
-        return _local(text, folder_listing(path.parent), path.parent, only, hash_weights)
+        return _local(text, folder_listing(path.parent), path.parent, only, hash_weights, read)
     if is_hub_id(text):
         return _of_hub(text, endpoint, cache_dir)
     raise SourceError(
@@ -78,7 +91,7 @@ def _of_hub(text: str, endpoint: str | None, cache_dir: Path | None) -> Identifi
 
 
 def _local(
-    text: str, listing: Listing, folder: Path, only: tuple[str, ...] | None, hash_weights: bool
+    text: str, listing: Listing, folder: Path, only: tuple[str, ...] | None, hash_weights: bool, read: Read
 ) -> Identified:
     names = sorted(
         name for name in listing.sizes if (name in only if only is not None else _DECIDING.fullmatch(name))
@@ -91,12 +104,12 @@ def _local(
             file=listing.where,
         )
     headers = {} if hash_weights else _gguf_headers(folder, names)
-    files = tuple(_file(folder / name, hash_weights, headers) for name in names)
+    files = tuple(_file(folder / name, hash_weights, headers, read) for name in names)
     model_id = listing.id if only is None else shown(Path(only[0]).stem)
     return Identified(identity=files_identity(model_id, files), model=text)
 
 
-def _file(path: Path, hash_weights: bool, gguf_headers: Mapping[str, int]) -> FileIdentity:
+def _file(path: Path, hash_weights: bool, gguf_headers: Mapping[str, int], read: Read) -> FileIdentity:
     covers: Coverage = "content"
     with open_for_headers(path) as (read_at, size_bytes):
         length: int | None = size_bytes
@@ -108,11 +121,11 @@ def _file(path: Path, hash_weights: bool, gguf_headers: Mapping[str, int]) -> Fi
             name=shown(path.name),
             size_bytes=size_bytes,
             covers="size" if length is None else covers,
-            sha256=None if length is None else _hash(read_at, length),
+            sha256=None if length is None else _hash(read_at, length, read),
         )
 
 
-def _hash(read_at: ReadAt, size_bytes: int) -> str:
+def _hash(read_at: ReadAt, size_bytes: int, read: Read) -> str:
     found = hashlib.sha256()
     at = 0
     while at < size_bytes:
@@ -121,6 +134,7 @@ def _hash(read_at: ReadAt, size_bytes: int) -> str:
             break
         found.update(part)
         at += len(part)
+        read(len(part))
     return found.hexdigest()
 
 
@@ -141,9 +155,9 @@ def _gguf_headers(folder: Path, names: list[str]) -> dict[str, int]:
     """Bytes before the data of each GGUF file, each model read once."""
     from vramledger.models.sources.gguf import gguf_parts, read_gguf
 
-    firsts = {gguf_parts(name)[0] for name in names if name.endswith(".gguf")}
-    return {
-        file.name.rpartition("/")[2]: file.header_bytes
-        for first in sorted(firsts)
-        for file in read_gguf(folder / first).files
-    }
+    found: dict[str, int] = {}
+    for first in sorted({gguf_parts(name)[0] for name in names if name.endswith(".gguf")}):
+        # A header that cannot be read leaves the file's size; whoever loads that model says what is wrong with it.
+        with suppress(VramledgerError):
+            found |= {file.name: file.header_bytes for file in read_gguf(folder / first).files}
+    return found

@@ -6,7 +6,7 @@ not know is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -53,6 +53,7 @@ class Quantity(Struct, frozen=True, kw_only=True):
 
 SETTINGS = "settings."
 """What names of an engine's settings begin with."""
+NOT_SET = "not set"
 
 
 def quantities(document: ManifestDocument | PlanDocument) -> dict[str, Quantity]:
@@ -69,6 +70,14 @@ def quantities(document: ManifestDocument | PlanDocument) -> dict[str, Quantity]
     ]
     order = list(Group)
     return {item.name: item for item in sorted(found, key=lambda item: order.index(item.group))}
+
+
+def value_of(found: Mapping[str, Quantity], name: str) -> Value:
+    """The value of a name: None where the document does not know it, NOT_SET for a setting it does not have."""
+    quantity = found.get(name)
+    if quantity is None:
+        return NOT_SET if name.startswith(SETTINGS) else None
+    return quantity.value
 
 
 def _verdict(plan: PlanDocument) -> Iterator[Quantity]:

@@ -44,6 +44,11 @@ class AuditDocument(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     model_revision: str
     engine_revision: str
+    plan_holds: Annotated[
+        bool | None,
+        Meta(description="The plan's own verdict, which no item judges; null where it cannot be told."),
+    ]
+    plan_summary: str
     policy: Policy
     passed: int
     failed: int
@@ -70,6 +75,8 @@ def audit_document(
         digest=manifest.digest,
         model_revision=manifest.model_revision,
         engine_revision=manifest.engine_revision,
+        plan_holds=manifest.plan.verdict.holds,
+        plan_summary=manifest.plan.verdict.summary,
         policy=policy,
         passed=states.count(State.PASSED),
         failed=states.count(State.FAILED),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vramledger.manifest.audit import Audited, Policy, trips
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.finding import State
+from vramledger.report.manifest_text import verdict_text
 from vramledger.report.text import Line, line, wrapped
 
 _STYLES = {State.PASSED: "good", State.FAILED: "bad", State.NOT_EVIDENCED: "unsure"}
@@ -26,6 +27,7 @@ def audit_lines(
     yield from wrapped(manifest.model_revision, width, rest="  ", style="head")
     yield from wrapped(manifest.engine_revision, width, rest="  ", style="head")
     yield from wrapped(manifest.digest, width, style="dim")
+    yield from wrapped(verdict_text(manifest), width, rest="  ")
     for audited in found:
         item, finding = audited.item, audited.finding
         yield line()

@@ -8,6 +8,7 @@ from vramledger.manifest.document import ManifestDocument
 from vramledger.report.text import Line, columns, gib, line, ranks_text, wrapped
 
 _UNKNOWN = "not evidenced"
+_VERDICTS = {True: "good", False: "bad", None: "unsure"}
 
 
 def manifest_lines(
@@ -28,6 +29,7 @@ def manifest_lines(
     yield from _figures(manifest, width)
     yield line()
     yield from _ranks(manifest, width)
+    yield from wrapped(verdict_text(manifest), width, rest="  ", style=_VERDICTS[manifest.plan.verdict.holds])
     for condition in manifest.conditions:
         yield from wrapped(condition, width, first="  if  ")
     for text in manifest.disagreements:
@@ -39,6 +41,11 @@ def manifest_lines(
         )
     for note in notes:
         yield from wrapped(f"note: {note}", width, rest="  ")
+
+
+def verdict_text(manifest: ManifestDocument) -> str:
+    """The plan's own verdict, which a manifest carries and an audit does not judge."""
+    return f"plan: {manifest.plan.verdict.summary}"
 
 
 def _figures(manifest: ManifestDocument, width: int) -> Iterator[Line]:
