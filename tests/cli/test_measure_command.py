@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jsonschema
@@ -136,3 +138,16 @@ def test_a_mark_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert document(capsys)["rows"] == 0
     (left,) = tmp_path.iterdir()
     assert json.loads(left.read_text())["label"] == "prefill"
+
+
+@linux
+def test_sampling_ends_with_the_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"]) as process:
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        pid = str(process.pid)
+        assert run(["sample", str(path), "--pid", pid, "--until-exit", pid, "--interval", "0.02"]) == 0
+        reaper.join()
+    assert "rows in" in capsys.readouterr().err
+    assert len({row.at_s for row in read_series(path) if row.pid == process.pid}) > 2

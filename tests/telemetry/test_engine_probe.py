@@ -113,3 +113,55 @@ def test_cut_and_spoilt_answers_are_read_or_refused(junk: bytes, at: int) -> Non
         assert isinstance(metrics_measurement(VLLM[:at] + junk, "m"), Measurement)
     except InputError as problem:
         assert problem.message.startswith("m holds")
+
+
+PROPS = b'{"default_generation_settings": {"n_ctx": 2048}, "total_slots": 2, "model_path": "m.gguf", "build_info": "b6000-abc"}'
+SLOTS = (
+    b'[{"id": 0, "n_ctx": 2048, "is_processing": true, "n_prompt_tokens": 31}, '
+    b'{"id": 1, "n_ctx": 2048, "is_processing": false, "n_prompt_tokens": 17}]'
+)
+STATES = b'{"model_path": "m", "version": "0.5.5", "internal_states": [{"memory_usage": {"weight": 14.9, "kvcache": 50.1}}]}'
+STEPS = b'[{"iter": 3, "kvCacheStats": {"maxNumBlocks": 101, "usedNumBlocks": 7, "tokensPerBlock": 32}}]'
+LLAMACPP = b"llamacpp:requests_processing 1\nllamacpp:prompt_tokens_total 5\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "engine"),
+    [(PROPS, "llamacpp"), (SLOTS, "llamacpp"), (STATES, "sglang"), (STEPS, "tensorrt-llm")],
+)
+def test_a_saved_answer_is_known_by_its_signs(body: bytes, engine: str) -> None:
+    assert server_info_measurement(body, "saved.json").engine == engine
+    with pytest.raises(InputError, match=r"saved\.json"):
+        server_info_measurement(body[:-1], "saved.json")
+
+
+def test_an_old_answer_without_signs_needs_the_engines_name() -> None:
+    body = b'{"model_path": "m", "version": "0.3.0", "mem_fraction_static": 0.9}'
+    with pytest.raises(InputError, match="signs of none"):
+        server_info_measurement(body, "old.json")
+    assert server_info_measurement(body, "old.json", engine="sglang").model == "m"
+
+
+def test_llamacpp_is_measured_by_all_that_it_answers() -> None:
+    with serving(files({"/metrics": LLAMACPP, "/props": PROPS, "/slots": SLOTS})) as url:
+        found = engine_measurement(url)
+    assert (found.engine, found.engine_version, found.model) == ("llamacpp", "b6000", "m.gguf")
+    assert any("/v1/models answers 404" in note for note in found.notes)
+
+
+def test_what_is_told_beside_the_metrics_is_sampled_too() -> None:
+    with serving(files({"/metrics": LLAMACPP, "/slots": SLOTS})) as url:
+        samples = MetricsProbe(url).read(5.0)
+    values = {(sample.source.partition(":")[0], sample.name): sample.value for sample in samples}
+    assert values["metrics", "running_requests"] == 1
+    assert (values["endpoint", "kv_used_tokens"], values["endpoint", "kv_evictable_tokens"]) == (31, 17)
+
+
+def test_an_engine_whose_metrics_are_json_is_known_too() -> None:
+    with serving(files({"/metrics": STEPS})) as url:
+        values = {sample.name: sample.value for sample in MetricsProbe(url).read(5.0)}
+        found = engine_measurement(url)
+    assert values["kv_pool_blocks"] == 101
+    assert found.engine == "tensorrt-llm"
+    assert found.pools[0].tokens is not None
+    assert found.pools[0].tokens.expected == 101 * 32

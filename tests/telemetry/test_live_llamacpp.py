@@ -98,14 +98,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                 vramledger(
                     "measure",
                     "--series",
-                    str(series),
+                    series.name,
                     "--log",
-                    str(log),
+                    log.name,
+                    "--url",
+                    url,
                     "--pid",
                     str(engine.pid),
                     "-o",
-                    str(out),
+                    out.name,
                 ),
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 capture_output=True,
                 check=True,
                 text=True,
@@ -124,6 +128,11 @@ def test_the_start_is_marked_in_order(run: Run) -> None:
     assert [label for label in labels if label in order] == order
     assert [mark["label"] for mark in run.accounted["marks"]] == labels[:-1]
     assert run.accounted["rows"] == len(run.rows)
+
+
+def test_the_servers_own_gauges_are_sampled(run: Run) -> None:
+    for name in ("running_requests", "waiting_requests", "kv_used_tokens"):
+        assert {row.value for row in run.rows if row.name == name} == {0}
 
 
 def server_rss(rows: list[Sample], phase: Phase | None) -> list[int]:
@@ -148,7 +157,7 @@ def test_the_measurement_has_the_engines_words_and_the_processes(run: Run) -> No
     assert pool["tokens"]["expected"] == CONTEXT
     assert pool["bytes"]["low"] <= CONTEXT * CELL_BYTES <= pool["bytes"]["high"]
     kinds = {source["kind"] for source in measured["sources"]}
-    assert {"log", "series", "proc"} <= kinds
+    assert {"log", "series", "proc", "metrics", "endpoint"} <= kinds
     phases = {host["phase"] for host in measured["host"]}
     assert phases >= {"warmup", None}
     assert not [note for note in measured["notes"] if note.startswith("contradiction")]

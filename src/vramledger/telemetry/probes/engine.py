@@ -184,13 +184,11 @@ def server_info_measurement(body: bytes, source: str, *, engine: str | None = No
 
 
 def _candidates(body: bytes, engine: str | None) -> list[InfoEndpoint]:
-    """Endpoints whose signs the answer shows; of a named engine also those that have none."""
-    found = []
+    """Endpoints whose signs the answer shows; of a named engine the others after them."""
+    shown: list[InfoEndpoint] = []
+    others: list[InfoEndpoint] = []
     for name in (engine,) if engine else engine_names():
         offered = find_endpoints(name)
-        found += [
-            endpoint
-            for endpoint in (() if offered is None else offered.ENDPOINTS)
-            if _has(body, endpoint) or (engine is not None and not endpoint.signs)
-        ]
-    return found
+        for endpoint in () if offered is None else offered.ENDPOINTS:
+            (shown if _has(body, endpoint) else others).append(endpoint)
+    return [*shown, *others] if engine else shown
