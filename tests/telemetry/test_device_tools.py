@@ -118,6 +118,11 @@ def test_csv_of_devices_with_and_without_units(unit: str) -> None:
     ]
 
 
+def test_a_size_that_no_device_has_is_none() -> None:
+    (look,) = smi_looks(b"index, memory.total [MiB], memory.used [MiB]\n0, 999999999999 GiB, 1 MiB\n", "x")
+    assert mib(look.devices[0])[:2] == (None, 1)
+
+
 def test_csv_without_a_header_needs_its_columns() -> None:
     body = GPU_ROWS.format(u="").encode()
     with pytest.raises(InputError, match="--smi-columns"):

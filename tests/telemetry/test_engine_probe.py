@@ -72,6 +72,13 @@ def test_lines_that_are_no_metric_are_told() -> None:
     assert found.notes == ("m: 1 lines are no metric (line 2)",)
 
 
+def test_numbers_beyond_all_sizes_are_left_out() -> None:
+    body = b"sglang:weight_memory_usage_gb 1e300\nsglang:kv_cache_memory_usage_gb 0.5\nsglang:max_total_num_tokens 1e30\n"
+    found = metrics_measurement(body, "m")
+    assert [figure.bytes.expected for figure in found.figures] == [2**29]
+    assert found.pools == ()
+
+
 def test_an_address_with_a_path_is_asked_as_it_is() -> None:
     assert metrics_url("http://h:1") == "http://h:1/metrics"
     assert metrics_url("http://h:1/prometheus/metrics") == "http://h:1/prometheus/metrics"

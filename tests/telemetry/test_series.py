@@ -199,6 +199,18 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
         list(read_series(path))
 
 
+def test_a_table_of_what_is_no_number_is_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    path = tmp_path / "a.parquet"
+    for value in (float("nan"), float("inf")):
+        parquet.write_table(
+            arrow.table({"at_s": [1.0], "name": ["x"], "source": ["y"], "value": [value]}), path
+        )
+        with pytest.raises(InputError, match="no number"):
+            list(read_series(path))
+
+
 def test_names_and_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlagError, match="neither"):
         SeriesWriter(tmp_path / "a.csv")

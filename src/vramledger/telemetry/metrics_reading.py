@@ -24,6 +24,7 @@ from vramledger.pool import IntRange
 from vramledger.telemetry.exposition import Exposition, parse_exposition
 from vramledger.telemetry.merging import merged
 
+MOST_VALUE = 2**60  # larger is no count and no size, and no whole number of JSON readers
 _ANYONES = ("process_", "python_", "go_")
 _FIGURES = {
     "weights_bytes": ((Owner.WEIGHTS,), "weights"),
@@ -67,7 +68,7 @@ def metrics_samples(exposition: Exposition, engine: str, *, at_s: float, source:
             at_s=at_s if reading.at_s is None else reading.at_s,
             source=source,
         )
-        if found is not None:
+        if found is not None and abs(found.value) < MOST_VALUE:
             yield found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -256,6 +257,8 @@ def _read_parquet(path: Path) -> Iterator[Sample]:
 
 def _row(row: dict[str, Any], where: str) -> Sample:
     value = row["value"]
+    if any(isinstance(row[name], float) and not isfinite(row[name]) for name in ("at_s", "value")):
+        raise InputError(f"{where} has a row whose time or value is no number", file=where)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 and not _is_ratio(row["name"]):
         row["value"] = int(value)
     row = {name: item for name, item in row.items() if item is not None}

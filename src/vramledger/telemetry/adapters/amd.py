@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from vramledger.errors import InputError
-from vramledger.telemetry.adapters.smi_values import LONGEST_NAME
+from vramledger.telemetry.adapters.smi_values import LONGEST_NAME, MOST_BYTES
 from vramledger.telemetry.probes.nvml import DeviceReading
 from vramledger.units import GIB, KIB, MIB
 
@@ -96,11 +96,12 @@ def _sized(value: object) -> int | None:
     if not isinstance(value, dict):
         return None
     count, unit = value.get("value"), value.get("unit", "MB")
-    if not isinstance(count, int | float) or not 0 <= count < 2**50 or unit not in _BINARY:
+    if not isinstance(count, int | float) or unit not in _BINARY:
         return None
-    return round(count * _BINARY[unit])
+    size = count * _BINARY[unit]
+    return round(size) if 0 <= size < MOST_BYTES else None
 
 
 def _whole(value: object) -> int | None:
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

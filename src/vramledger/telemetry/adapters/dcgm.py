@@ -26,7 +26,7 @@ _FIELDS = {
     "DCGM_FI_DEV_FB_FREE": "free_bytes",
     "DCGM_FI_DEV_FB_RESERVED": "reserved_bytes",
 }
-_MOST_MIB = 2**40
+_MOST_MIB = 2**30
 
 
 def dcgm_devices(exposition: Exposition) -> tuple[DeviceReading, ...]:

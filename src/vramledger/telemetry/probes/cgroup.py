@@ -102,7 +102,7 @@ def _events(path: Path) -> dict[str, int]:
     return {
         pair[0]: int(pair[1])
         for pair in pairs
-        if len(pair) == 2 and pair[1].isdecimal() and len(pair[1]) < 20
+        if len(pair) == 2 and pair[1].isdecimal() and len(pair[1]) < 19
     }
 
 

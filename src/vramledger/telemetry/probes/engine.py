@@ -13,7 +13,7 @@ from vramledger.measurement import Measurement
 from vramledger.observation import Sample
 from vramledger.telemetry.exposition import parse_exposition
 from vramledger.telemetry.merging import merged
-from vramledger.telemetry.metrics_reading import engine_of, metrics_measurement, metrics_samples
+from vramledger.telemetry.metrics_reading import MOST_VALUE, engine_of, metrics_measurement, metrics_samples
 from vramledger.telemetry.web import LIMIT_S, checked_url, fetch, fetch_body
 
 METRICS_PATHS = ("/metrics", "/prometheus/metrics")
@@ -66,7 +66,9 @@ def _samples(
     endpoint: SampleEndpoint, answer: bytes, at_s: float, source: str, problems: list[str]
 ) -> tuple[Sample, ...]:
     try:
-        return endpoint.read(answer, at_s, source)
+        return tuple(
+            sample for sample in endpoint.read(answer, at_s, source) if abs(sample.value) < MOST_VALUE
+        )
     except InputError as problem:
         problems.append(problem.message)
         return ()

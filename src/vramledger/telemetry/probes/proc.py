@@ -153,7 +153,7 @@ def _fields(path: Path) -> dict[str, str] | None:
 
 def _bytes(fields: dict[str, str], name: str) -> int | None:
     words = fields.get(name, "").split()
-    if len(words) != 2 or words[1] != "kB" or not words[0].isdecimal() or len(words[0]) > 18:
+    if len(words) != 2 or words[1] != "kB" or not words[0].isdecimal() or len(words[0]) > 13:
         return None
     return int(words[0]) * KIB
 
