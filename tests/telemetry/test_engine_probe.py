@@ -129,12 +129,13 @@ SLOTS = (
 )
 STATES = b'{"model_path": "m", "version": "0.5.5", "internal_states": [{"memory_usage": {"weight": 14.9, "kvcache": 50.1}}]}'
 STEPS = b'[{"iter": 3, "kvCacheStats": {"maxNumBlocks": 101, "usedNumBlocks": 7, "tokensPerBlock": 32}}]'
+MODELS = b'{"object": "list", "data": [{"id": "m", "owned_by": "vllm", "root": "org/m", "parent": null, "max_model_len": 4096}]}'
 LLAMACPP = b"llamacpp:requests_processing 1\nllamacpp:prompt_tokens_total 5\n"
 
 
 @pytest.mark.parametrize(
     ("body", "engine"),
-    [(PROPS, "llamacpp"), (SLOTS, "llamacpp"), (STATES, "sglang"), (STEPS, "tensorrt-llm")],
+    [(PROPS, "llamacpp"), (SLOTS, "llamacpp"), (STATES, "sglang"), (STEPS, "tensorrt-llm"), (MODELS, "vllm")],
 )
 def test_a_saved_answer_is_known_by_its_signs(body: bytes, engine: str) -> None:
     assert server_info_measurement(body, "saved.json").engine == engine

@@ -67,6 +67,7 @@ def test_settings_are_joined_and_differences_told() -> None:
         [part("a", settings=(("x", 1), ("y", "auto"))), part("b", settings=(("y", "fp8"), ("x", "1")))]
     )
     assert whole.settings == (("x", 1), ("y", "auto"))
+    assert merged([part("a", settings=(("x", "['m']"),)), part("b", settings=(("x", "m"),))]).notes == ()
     assert whole.notes == ("contradiction: setting y is auto by a (kept), fp8 by b",)
 
 

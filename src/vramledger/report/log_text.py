@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from vramledger.documents.plan import ByteInterval
-from vramledger.engines import engine_names, find_engine
 from vramledger.observation import Event
 from vramledger.report.log_document import (
     LogDocument,
@@ -16,15 +15,14 @@ from vramledger.report.log_document import (
     RepeatedDocument,
     SeriesDocument,
 )
+from vramledger.report.settings_text import settings_text
 from vramledger.report.text import Line, columns, line, ranks_text, wrapped
 from vramledger.units import counted, format_bytes
 
 MOST_ALIKE = 4
-MOST_SETTINGS = 40
 MOST_FAILURES = 12
 LONGEST_FAILURE = 400
 LONGEST_VALUE = 80
-LONGEST_SETTING = 40
 # A printed size is shown as a range where its rounding is more than a twentieth of it.
 WIDE_SHARE = 20
 _LEFT_OUT = frozenset({"elapsed_s", "message"})
@@ -93,28 +91,11 @@ def _title(document: LogDocument, width: int) -> Iterator[Line]:
 
 
 def _settings(document: LogDocument, width: int) -> Iterator[Line]:
-    """Settings that plans take first, those that say nothing left out."""
-    known = {
-        option.name
-        for engine in document.engines
-        if engine in engine_names()
-        for option in find_engine(engine)[0].OPTIONS
-    }
-    said = {
-        name: value
-        for name, value in document.settings.items()
-        if value not in ("None", "null", "", "False", False)
-    }
-    if not said:
-        return
-    yield line()
-    yield line("Settings as printed", "head")
-    names = sorted(said, key=lambda name: name not in known)
-    short = [name for name in names if len(str(said[name])) <= LONGEST_SETTING]
-    shown = [f"{name} {said[name]}" for name in short[:MOST_SETTINGS]]
-    more = len(names) - len(shown)
-    text = ", ".join(shown) + (f", and {more} more (--json has all)" if more else "")
-    yield from wrapped(text, width, first="  ")
+    text = settings_text(document.settings, document.engines)
+    if text:
+        yield line()
+        yield line("Settings as printed", "head")
+        yield from wrapped(text, width, first="  ")
 
 
 def _rows(group: Sequence[ObservationDocument], first: float | None) -> Iterator[list[str]]:

@@ -14,6 +14,7 @@ from vramledger.measurement import (
     MeasuredPool,
     Measurement,
 )
+from vramledger.report.settings_text import settings_text
 from vramledger.report.text import Line, columns, line, ranks_text, wrapped
 from vramledger.units import GIB, KIB, MIB
 
@@ -37,10 +38,10 @@ def measurement_lines(measurement: Measurement, *, width: int = 80) -> Iterator[
             yield line(title, "head")
             yield first
             yield from lines
-    if measurement.settings:
+    text = settings_text(dict(measurement.settings), (measurement.engine or "",))
+    if text:
         yield line()
         yield line("settings", "head")
-        text = ", ".join(f"{name} {value}" for name, value in measurement.settings)
         yield from wrapped(text, width, first="  ")
     if measurement.notes:
         yield line()

@@ -144,7 +144,7 @@ def _settings(parts: Sequence[Measurement], notes: list[str]) -> _Facts:
     for part in parts:
         for name, value in part.settings:
             before = kept.setdefault(name, (value, _source(part)))
-            if str(before[0]) != str(value):
+            if _plain(before[0]) != _plain(value):
                 note = (
                     f"contradiction: setting {name} is {before[0]} by {before[1]} (kept), "
                     f"{value} by {_source(part)}"
@@ -152,6 +152,11 @@ def _settings(parts: Sequence[Measurement], notes: list[str]) -> _Facts:
                 if note not in notes:
                     notes.append(note)
     return tuple((name, value) for name, (value, _) in kept.items())
+
+
+def _plain(value: str | int | float | bool) -> str:
+    """A value without the way in which a list of one is printed."""
+    return str(value).strip("[]'\" ")
 
 
 def _host(parts: Sequence[Measurement], notes: list[str]) -> tuple[HostMemory, ...]:

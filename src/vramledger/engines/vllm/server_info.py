@@ -204,10 +204,16 @@ def _first_text(values: object) -> str | None:
 
 ENDPOINTS: tuple[InfoEndpoint, ...] = (
     InfoEndpoint(path="/version", read=version, source="vllm entrypoints/openai/api_server.py, all"),
-    InfoEndpoint(path="/v1/models", read=models, source="vllm entrypoints/openai/models/protocol.py, all"),
+    InfoEndpoint(
+        path="/v1/models",
+        read=models,
+        source="vllm entrypoints/openai/models/protocol.py, all",
+        signs=('"owned_by"', '"vllm"', '"max_model_len"'),
+    ),
     InfoEndpoint(
         path="/server_info?config_format=json",
         read=server_info,
         source="vllm entrypoints/serve/dev/server_info/api_router.py, 0.9 on, with VLLM_SERVER_DEV_MODE=1",
+        signs=('"vllm_config"',),
     ),
 )
