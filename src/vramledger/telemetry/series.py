@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.errors import SourceError
+from vramledger.ledger import Phase
 from vramledger.observation import Sample
 from vramledger.telemetry.marks import BEFORE_LOAD, END, Mark, ReadMarks
 
@@ -37,6 +38,44 @@ class Tick(Struct, frozen=True, kw_only=True):
     label: str
 
 
+class Rounds:
+    """Sources asked together. What a source that cannot answer said last is kept until it answers."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = tuple(sources)
+        self._silent: dict[str, str] = {}
+        self._answered: set[str] = set()
+
+    def __call__(self, at_s: float, phase: Phase | None) -> list[Sample]:
+        """What all say now; of `phase` where a source does not say itself."""
+        samples: list[Sample] = []
+        for source in self._sources:
+            try:
+                read = source.read(at_s)
+            except SourceError as problem:
+                self._silent[source.name] = problem.message
+                continue
+            self._silent.pop(source.name, None)
+            self._answered.add(source.name)
+            samples += [
+                sample if sample.phase is not None else replace(sample, phase=phase) for sample in read
+            ]
+        return samples
+
+    @property
+    def answered(self) -> bool:
+        """Whether any source ever did."""
+        return bool(self._answered)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sources that never answered, and those that did and then no more."""
+        return tuple(
+            f"{name} {'no longer answers' if name in self._answered else 'never answered'}: {reason}"
+            for name, reason in self._silent.items()
+        )
+
+
 class Sampler:
     """Rounds of questions to `sources`, `interval_s` apart, as long as `goes_on(at_s)` says.
 
@@ -56,14 +95,12 @@ class Sampler:
     ) -> None:
         if interval_s < SHORTEST_INTERVAL_S:
             raise ValueError(f"an interval of {interval_s} s is shorter than {SHORTEST_INTERVAL_S} s")
-        self._sources = tuple(sources)
+        self._rounds = Rounds(sources)
         self._interval_s = interval_s
         self._clock = clock
         self._sleep = sleep
         self._goes_on = goes_on
         self._marks = tuple(marks)
-        self._silent: dict[str, str] = {}
-        self._answered: set[str] = set()
         self.started_s = clock()
 
     def __iter__(self) -> Iterator[Tick]:
@@ -83,7 +120,7 @@ class Sampler:
                     samples.append(mark.sample("series"))
                     at = mark
             first = False
-            samples += self._round(now_s, at)
+            samples += self._rounds(now_s, at.phase)
             yield Tick(at_s=now_s, samples=tuple(samples), label=at.label)
             if not self._goes_on(now_s):
                 return
@@ -98,27 +135,9 @@ class Sampler:
     @property
     def answered(self) -> bool:
         """Whether any source ever did."""
-        return bool(self._answered)
+        return self._rounds.answered
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sources that never answered, and those that did and then no more."""
-        return tuple(
-            f"{name} {'no longer answers' if name in self._answered else 'never answered'}: {reason}"
-            for name, reason in self._silent.items()
-        )
-
-    def _round(self, now_s: float, at: Mark) -> list[Sample]:
-        samples: list[Sample] = []
-        for source in self._sources:
-            try:
-                read = source.read(now_s)
-            except SourceError as problem:
-                self._silent[source.name] = problem.message
-                continue
-            self._silent.pop(source.name, None)
-            self._answered.add(source.name)
-            samples += [
-                sample if sample.phase is not None else replace(sample, phase=at.phase) for sample in read
-            ]
-        return samples
+        return self._rounds.notes
