@@ -161,6 +161,21 @@ def test_csv_of_processes() -> None:
     assert [figure.bytes.expected for figure in found.figures] == [(74312 + 17) * MIB]
 
 
+def test_processes_of_a_loop_without_times_are_cut_where_one_comes_again() -> None:
+    body = b"pid, used_gpu_memory [MiB]\n" + b"7, 10 MiB\n8, 20 MiB\n7, 11 MiB\n8, 21 MiB\n"
+    found = smi_looks(body, "apps.csv")
+    assert [[process.used_bytes for process in look.devices[0].processes] for look in found] == [
+        [10 * MIB, 20 * MIB],
+        [11 * MIB, 21 * MIB],
+    ]
+
+
+def test_more_rows_than_any_machine_has_are_refused() -> None:
+    rows = "\n".join(f"{at}, 1 MiB" for at in range(30_000))
+    with pytest.raises(InputError, match="than any machine has"):
+        smi_looks(f"index, memory.used [MiB]\n{rows}".encode(), "x")
+
+
 def test_a_size_in_mib_is_as_wide_as_its_rounding() -> None:
     (look,) = looks("nvidia-smi-q-550.txt")
     found = smi_measurement((look,), MeasurementSource(name="smi", kind="nvidia-smi"), pids=(4711,))

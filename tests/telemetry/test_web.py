@@ -79,7 +79,7 @@ def test_a_body_without_end_is_cut_off() -> None:
 def test_a_server_that_dribbles_is_left(in_headers: bool) -> None:
     def respond(request: BaseHTTPRequestHandler) -> None:
         request.wfile.write(b"HTTP/1.0 200 OK\r\n" + (b"" if in_headers else b"\r\n"))
-        for _ in range(40):
+        for _ in range(400):
             request.wfile.write(b"X-A: b\r\n" if in_headers else b"x")
             request.wfile.flush()
             time.sleep(0.05)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 LONGEST_LINE = 2**16
 MOST_LABELS = 200
-MOST_LINES = 2_000_000
+MOST_LINES = 500_000
 MOST_UNREAD = 100
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")

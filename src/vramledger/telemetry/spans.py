@@ -12,7 +12,7 @@ from vramledger.observation import Sample
 from vramledger.telemetry.marks import BEFORE_LOAD, END, MARK
 
 MOST_SPANS = 20_000
-MOST_CELLS = 2_000_000
+MOST_CELLS = 500_000
 
 
 class Key(Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from vramledger.errors import InputError
@@ -30,6 +31,7 @@ _APP_SIZES = ("used_gpu_memory", "used_memory")
 _GPU_NAMES = ("gpu_uuid", "uuid", "gpu_bus_id", "pci.bus_id", "gpu_serial", "gpu_name", "name")
 _KNOWN = frozenset((*_SIZES, *_APP_SIZES, *_GPU_NAMES, "index", "timestamp", "pid", "process_name"))
 LONGEST_LINE = 10_000
+MOST_ROWS = 20_000
 
 
 def csv_looks(text: str, source: str, *, columns: Sequence[str] = ()) -> tuple[SmiLook, ...]:
@@ -43,7 +45,7 @@ def csv_looks(text: str, source: str, *, columns: Sequence[str] = ()) -> tuple[S
         first = next(rows, None)
         if first is None:
             raise InputError(f"{source} is empty", file=source)
-        header = [_column(field) for field in first[1]]
+        header = [_column(text) for text in first[1]]
         if not any(name in _SIZES or name in _APP_SIZES for name in header):
             raise InputError(
                 f"{source} is no output of nvidia-smi with a header that names memory: its first line is "
@@ -56,10 +58,9 @@ def csv_looks(text: str, source: str, *, columns: Sequence[str] = ()) -> tuple[S
         raise InputError(f"--smi-columns names no column of memory that is known: {unknown[0]!r}")
     is_apps = "pid" in header and any(name in _APP_SIZES for name in header)
     looks: list[SmiLook] = []
-    current: list[DeviceReading] = []
-    at_s: float | None = None
+    current = _Look()
     for number, fields in rows:
-        if [_column(field) for field in fields] == header:
+        if [_column(text) for text in fields] == header:
             continue
         if len(fields) < len(header):
             raise InputError(
@@ -70,20 +71,54 @@ def csv_looks(text: str, source: str, *, columns: Sequence[str] = ()) -> tuple[S
         # A process's name may hold ", "; it is the column that takes what is too much.
         row = dict(zip(header, _fitted(fields, header), strict=True))
         time_s = printed_time(row.get("timestamp", ""))
-        device = _device(row, len(current) if not is_apps else 0, is_apps=is_apps)
-        known = next((at for at, other in enumerate(current) if _identity(other) == _identity(device)), None)
-        if current and (time_s != at_s or (known is not None and not is_apps)):
-            looks.append(SmiLook(devices=tuple(current), at_s=at_s))
-            current, known = [], None
+        device = _device(row, len(current.devices) if not is_apps else 0, is_apps=is_apps)
+        if current.devices and (time_s != current.at_s or current.has(device)):
+            looks.append(current.whole())
+            current = _Look()
             device = _device(row, 0, is_apps=is_apps)
-        at_s = time_s
-        if known is not None:
-            current[known] = _with_process(current[known], device.processes)
-        else:
-            current.append(device if "index" in row else _numbered(device, len(current)))
-    if current:
-        looks.append(SmiLook(devices=tuple(current), at_s=at_s))
+        current.at_s = time_s
+        current.add(device, numbered="index" in row)
+        if len(current.rows) > MOST_ROWS:
+            raise InputError(
+                f"{source}:{number} lists more devices or processes at once than any machine has", file=source
+            )
+    if current.devices:
+        looks.append(current.whole())
     return tuple(looks)
+
+
+_Identity = tuple[str, int]
+
+
+class _Look(Struct):
+    """Rows of one moment: devices by what names them, and which of them, or of their processes, were listed."""
+
+    devices: dict[_Identity, DeviceReading] = field(default_factory=dict)
+    processes: dict[_Identity, list[DeviceProcess]] = field(default_factory=dict)
+    rows: set[tuple[_Identity, int]] = field(default_factory=set)
+    at_s: float | None = None
+
+    def has(self, device: DeviceReading) -> bool:
+        """Whether the same thing was listed already, so that this is the next moment."""
+        return self._row(device) in self.rows
+
+    def add(self, device: DeviceReading, *, numbered: bool) -> None:
+        identity = _identity(device)
+        if identity not in self.devices:
+            self.devices[identity] = device if numbered else replace(device, index=len(self.devices))
+        self.processes.setdefault(identity, []).extend(device.processes)
+        self.rows.add(self._row(device))
+
+    def whole(self) -> SmiLook:
+        devices = (
+            replace(device, processes=tuple(self.processes[identity]))
+            for identity, device in self.devices.items()
+        )
+        return SmiLook(devices=tuple(devices), at_s=self.at_s)
+
+    @staticmethod
+    def _row(device: DeviceReading) -> tuple[_Identity, int]:
+        return _identity(device), device.processes[0].pid if device.processes else 0
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -93,12 +128,12 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
                 f"{source}:{number} is too long for a row of nvidia-smi", file=source, line=number
             )
         if line.strip():
-            yield number, [field.strip() for field in line.split(",")]
+            yield number, [part.strip() for part in line.split(",")]
 
 
-def _column(field: str) -> str:
+def _column(text: str) -> str:
     """ "memory.total [MiB]" is the column memory.total."""
-    return field.partition("[")[0].strip().lower()
+    return text.partition("[")[0].strip().lower()
 
 
 def _fitted(fields: list[str], header: list[str]) -> list[str]:
@@ -124,17 +159,9 @@ def _device(row: dict[str, str], index: int, *, is_apps: bool) -> DeviceReading:
     device = DeviceReading(
         index=index if number is None else number, name=name, uuid=uuid, processes=processes
     )
-    sizes = {field: printed_size(row[column]) for column, field in _SIZES.items() if column in row}
+    sizes = {name: printed_size(row[column]) for column, name in _SIZES.items() if column in row}
     return replace(device, **sizes)
 
 
-def _identity(device: DeviceReading) -> tuple[str, int]:
+def _identity(device: DeviceReading) -> _Identity:
     return (device.uuid, 0) if device.uuid else ("", device.index)
-
-
-def _numbered(device: DeviceReading, index: int) -> DeviceReading:
-    return replace(device, index=index)
-
-
-def _with_process(device: DeviceReading, more: tuple[DeviceProcess, ...]) -> DeviceReading:
-    return replace(device, processes=(*device.processes, *more))
