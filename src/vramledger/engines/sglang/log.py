@@ -24,6 +24,7 @@ from vramledger.engines.log_facts import (
 from vramledger.engines.printed_arguments import Scalar, printed_arguments
 from vramledger.engines.sglang.log_figures import rank_figures
 from vramledger.engines.sglang.log_parts import PARTS
+from vramledger.engines.sglang.log_release import wording_note
 from vramledger.engines.sglang.log_serving import SERVING
 from vramledger.engines.sglang.log_startup import STARTUP
 from vramledger.ledger import Owner
@@ -78,6 +79,9 @@ def measured(observations: Iterable[Observation]) -> Measurement:
         notes += found.notes
     figures += _host_figures(start, version)
     weights = start.first("architecture", Event.WEIGHTS)
+    wording = wording_note(item.text for item in start.said) if version is None else None
+    if wording is not None:
+        notes.append(wording)
     if start.count > 1:
         notes.append(f"the log holds {start.count} start-ups; this is the last")
     return Measurement(
