@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import re._constants as codes  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
@@ -10,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from diagnosis.failure_texts import figures, kind_in
 from vramledger.diagnosis.messages import FAILURES, KINDS, Standing, kind_of
+from vramledger.diagnosis.messages.executor_reading import executor_failure
+from vramledger.diagnosis.messages.pool_reading import pool_books, pool_shortage
+from vramledger.diagnosis.messages.torch_reading import torch_oom
 from vramledger.diagnosis.messages.wording import MessagePattern
-from vramledger.observation import Event
+from vramledger.observation import Event, Observation, Place
 from vramledger.telemetry.log_reading import read_log
 
 
@@ -127,6 +133,11 @@ def test_long_hostile_lines_come_to_an_end(filler: str) -> None:
             "triton-out-of-resources",
         ),
         ("the engine died: CUDA OutOfMemory at run time", "unnamed-shortage"),
+        ("Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor.", "killed"),
+        ("Worker proc VllmWorker-0 died unexpectedly, shutting down executor.", "vllm-engine-dead"),
+        ('{"terminated": {"exitCode": 137, "reason": "Error"}}', "killed"),
+        ("Received sigquit from a child process. It usually means the child failed.", "sglang-child-failed"),
+        ("0.00.514.380 E srv          init: exiting due to model loading error", "llama-load-failed"),
     ],
 )
 def test_a_text_is_of_its_kind(text: str, kind: str) -> None:
@@ -163,6 +174,41 @@ def test_a_text_is_of_its_kind(text: str, kind: str) -> None:
 )
 def test_what_is_no_failure_is_not_read(text: str) -> None:
     assert all(pattern.read(text) is None for pattern in FAILURES)
+
+
+TEXTS = [
+    text
+    for name in ("oom-reports.jsonl", "oom-messages-extra.jsonl")
+    for line in (Path(__file__).resolve().parents[2] / "data/groundtruth" / name)
+    .read_text("utf-8")
+    .splitlines()
+    for text in json.loads(line)["messages"]
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(TEXTS),
+    st.sampled_from(TEXTS),
+    st.integers(0, 400),
+    st.integers(0, 400),
+    st.text(max_size=9),
+)
+def test_spoilt_messages_are_read_without_an_error(
+    first: str, second: str, cut: int, resume: int, junk: str
+) -> None:
+    """What two printers wrote over each other, cut anywhere, with anything in between."""
+    text = first[:cut] + junk + second[resume:]
+    for pattern in FAILURES:
+        values = pattern.read(text)
+        if values is not None:
+            found = Observation(event=pattern.event, values=values, place=Place(source="test"), text=text)
+            assert kind_of(found).name == values["message"]
+            oom, shortage = torch_oom(found), pool_shortage(found)
+            assert oom is None or oom.missing is None or oom.missing.low >= 0
+            assert shortage is None or (shortage.short_pages(16) or 0) >= 0
+            pool_books(found)
+            executor_failure(found)
 
 
 LOGS = Path(__file__).resolve().parents[1] / "engines/recorded/logs"

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,10 @@ def measure(name: str, reports: Sequence[Mapping[str, Any]]) -> MessageFile:
     named = stated = known = unread = messages = 0
     named_misses: list[Miss] = []
     stated_misses: list[Miss] = []
+    read_by_report = read_messages(reports)
     for report in reports:
         texts = report["messages"]
-        read = read_messages(report)
+        read = read_by_report[report["id"]]
         messages += len(texts)
         unread += sum(not found for found in read)
         for expected in named_numbers(report):
@@ -115,27 +117,50 @@ def measure(name: str, reports: Sequence[Mapping[str, Any]]) -> MessageFile:
     )
 
 
-def read_messages(report: Mapping[str, Any]) -> list[list[Observation]]:
-    """For each message of a report what is read from it, the messages taken as lines of one log in their order.
+def read_messages(reports: Sequence[Mapping[str, Any]]) -> dict[str, list[list[Observation]]]:
+    """By report, for each of its messages what is read from it, the messages taken as lines of one log in their order.
 
     A message of several lines that the report gives one by one is read with its first; what that reading takes from the
-    later ones counts for them too.
+    later ones counts for them too. Reports of one engine are read one after the other by one reader, others alone: a
+    reader remembers an engine whose signs it has seen.
     """
-    texts = report["messages"]
-    first_lines, number = [], 1
-    for text in texts:
-        first_lines.append(number)
-        number += text.count("\n") + 1
-    found: list[list[Observation]] = [[] for _ in texts]
-    source = BytesIO("\n".join(texts).encode())
-    for observation in read_log(source, engine=_log_of(report.get("engine")), patterns=FAILURES, now_s=0):
-        at = max(index for index, line in enumerate(first_lines) if line <= observation.place.line)
-        lines = observation.text.count("\n")
-        found[at].append(observation)
-        for later in range(at + 1, len(texts)):
-            if first_lines[later] <= observation.place.line + lines:
-                found[later].append(observation)
+    found: dict[str, list[list[Observation]]] = {}
+    for engine, group in groupby(sorted(reports, key=_engine_of), key=_engine_of):
+        batch = list(group)
+        for together in [batch] if engine else [[report] for report in batch]:
+            sources = [_Log(report) for report in together]
+            firsts = {source.name: source.first_lines for source in sources}
+            found |= {name: [[] for _ in lines] for name, lines in firsts.items()}
+            for observation in read_log(sources, engine=engine or None, patterns=FAILURES, now_s=0):
+                place = observation.place
+                last = place.line + observation.text.count("\n")
+                lines = firsts[place.source]
+                at = max(index for index, line in enumerate(lines) if line <= place.line)
+                for index in range(at, len(lines)):
+                    if index == at or lines[index] <= last:
+                        found[place.source][index].append(observation)
     return found
+
+
+class _Log(BytesIO):
+    """A report's messages as a log of its name; the line at which each of them begins."""
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        super().__init__("\n".join(report["messages"]).encode())
+        self.name = str(report["id"])
+        self.first_lines = []
+        number = 1
+        for text in report["messages"]:
+            self.first_lines.append(number)
+            number += text.count("\n") + 1
+
+
+def _engine_of(report: Mapping[str, Any]) -> str:
+    """The engine whose log a report's engine writes; empty where none here does."""
+    name = engine_name(report.get("engine") or "")
+    if "llama" in name:
+        name = "llamacpp"
+    return name if name in log_engines() else ""
 
 
 class Expected(Struct, frozen=True):
@@ -271,14 +296,6 @@ def _stem(name: str) -> tuple[str, int]:
     if unit in _UNITS and stem:
         return _NAMES.get(stem, stem), 1
     return _NAMES.get(name, name), 1
-
-
-def _log_of(engine: str | None) -> str | None:
-    """The engine whose log a report's engine writes; None where none here does."""
-    name = engine_name(engine or "")
-    if "llama" in name:
-        name = "llamacpp"
-    return name if name in log_engines() else None
 
 
 def text(files: Sequence[MessageFile], *, worst: int) -> str:

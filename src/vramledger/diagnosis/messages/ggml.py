@@ -410,5 +410,6 @@ PATTERNS = (
         "failed to",
         r"failed to (?:initialize the context|create context with model|create llama_context|load model)\b",
     ),
+    wording(LOAD_ENDED, "due to model loading error", r"exiting due to model loading error"),
     wording(LOAD_ENDED, "error loading model", r"error loading model"),
 )

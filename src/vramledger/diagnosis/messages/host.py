@@ -142,6 +142,7 @@ _VICTIM = (
 _EXIT_FORMS = (
     "exit code",
     "exitcode",
+    "exitCode",
     "exit_code",
     "Exit Code",
     "ExitCode",
@@ -283,6 +284,7 @@ PATTERNS = (
     *(_exit(BUS_ERROR, 135, "SIGBUS", form) for form in _EXIT_FORMS),
     *(_exit(KILLED, code, "SIGKILL", form) for code in (137, -9) for form in _EXIT_FORMS),
     wording(KILLED, "SIGKILL", r"(?<!via Signals\.)SIGKILL", signal="SIGKILL"),
+    wording(KILLED, "by signal", r"\b(?:killed|terminated) by signal:? 9\b", signal="SIGKILL"),
     wording(KILLED, "signal: killed", r"signal: killed", signal="SIGKILL"),
     wording(KILLED, "/KILL", r"status=9/KILL", signal="SIGKILL"),
     wording(

@@ -132,6 +132,14 @@ SAVER = MessageKind(
     meaning="memory that was released could not be had again",
     source="torch_memory_saver csrc, all releases",
 )
+CHILD_FAILED = MessageKind(
+    name="sglang-child-failed",
+    domain=Domain.NONE,
+    standing=Standing.CONSEQUENCE,
+    meaning="a process of the server ended; the reason stands above, or below where a traceback follows",
+    source="sglang srt/entrypoints/engine.py, srt/managers, 0.4 on",
+    proves_memory=False,
+)
 MAY_RETRY = MessageKind(
     name="memory-saver-retry",
     domain=Domain.DEVICE,
@@ -159,6 +167,7 @@ KINDS = (
     POOL_LEAK,
     WORKSPACE,
     SAVER,
+    CHILD_FAILED,
     MAY_RETRY,
 )
 
@@ -369,5 +378,17 @@ PATTERNS = (
         "graph failed: ",
         r"Capture [A-Za-z -]{0,40}(?:cuda|CUDA|CPU) graph failed: (?P<error>.{1,200})",
         stage="graph-capture",
+    ),
+    wording(
+        CHILD_FAILED,
+        " hit an exception",
+        r"(?:Scheduler|TpModelWorkerClient|TokenizerManager|DetokenizerManager|DataParallelController) hit an exception",
+    ),
+    wording(CHILD_FAILED, "It usually means", r"usually means (?:the|one) child failed"),
+    wording(CHILD_FAILED, "scheduler is dead", r"Rank [0-9]{1,5} scheduler is dead"),
+    wording(
+        CHILD_FAILED,
+        "see the error messages above",
+        r"Initialization failed\. Please see the error messages above",
     ),
 )

@@ -330,6 +330,13 @@ PATTERNS = (
         r"Failed to load model - not enough GPU memory",
         stage="weight-load",
     ),
+    # With an exit code of -9 the line says more than that: see the host's messages.
+    wording(
+        ENGINE_DEAD,
+        "died unexpectedly",
+        r"(?:[Ww]orker proc|Engine core proc|RayWorkerProc) .{1,120}died unexpectedly",
+        unless=r"exit code: -9",
+    ),
     *(
         wording(ENGINE_DEAD, text, text.replace(".", r"\."))
         for text in (
@@ -343,6 +350,8 @@ PATTERNS = (
             "WorkerProc initialization failed",
             "WorkerProc failed to start",
             "WorkerProc hit an exception",
+            "Got fatal signal from worker processes",
+            "RuntimeError: Executor failed",
             "MQLLMEngine is already dead",
             "AsyncEngineDeadError",
             "AsyncLLMEngine has failed",
