@@ -10,7 +10,8 @@ from vramledger.reconciliation.host_lines import host_lines
 from vramledger.reconciliation.ledger_lines import graph_lines, ledger_lines
 from vramledger.reconciliation.measured_plan import recomputed_budget
 from vramledger.reconciliation.pool_lines import pool_lines
-from vramledger.reconciliation.reasons import RULES, Facts, with_reasons
+from vramledger.reconciliation.reason_facts import Facts
+from vramledger.reconciliation.reasons import with_reasons
 from vramledger.reconciliation.result import Line, Reconciliation, Standing
 from vramledger.reconciliation.settings import compare_settings
 from vramledger.reconciliation.trials import Replan, Trials, try_settings
@@ -54,7 +55,7 @@ def reconcile(
         differences=compared.differences,
         agreeing=compared.agreeing,
         unknown_settings=compared.unknown,
-        lines=tuple(with_reasons(line, facts, RULES) for line in lines),
+        lines=tuple(with_reasons(line, facts) for line in lines),
         budget=budget,
         notes=(*measurement.notes, *trials.notes),
     )
