@@ -27,6 +27,7 @@ _COMMANDS = {
     "adapters": "What LoRA adapters take: in slots, in host memory, and as merged copies instead.",
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
+    "release": "Plan, start the engine, measure, reconcile, manifest and audit in one go.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
     "measure": "One running instance, measured: log, metrics, devices, host, snapshots.",

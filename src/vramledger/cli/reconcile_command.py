@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
     from vramledger.reconciliation.arguments import PlanArguments
-    from vramledger.reconciliation.trials import Replan
 
 LARGEST_DOCUMENT_BYTES = 2**26
 
@@ -69,13 +68,14 @@ def run_reconcile(
     """Read or make both sides, compare, print, and turn where it stands into an exit code."""
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.reconciliation.reconcile import reconcile
+    from vramledger.reconciliation.trials import planner
 
     plan_file, measurement_file = _sides(files, with_log=bool(logs), with_model=model is not None)
     stored = None if plan_file is None else _read_plan(plan_file)
     measurement = _measurement(measurement_file, logs)
     given = {name: value for name, value in flags.items() if value is not None}
     checkpoint = None if model is None else _load(model, headers=headers)
-    replan = None if checkpoint is None else _replan(checkpoint)
+    replan = None if checkpoint is None else planner(checkpoint)
     asked = None
     if stored is not None:
         _refuse_flags(device, engine, given)
@@ -205,16 +205,6 @@ def _asked(
             device=measurement.device,
         )
     return replace(asked, flags={**without_flags(asked, given), **given})
-
-
-def _replan(checkpoint: Checkpoint) -> Replan:
-    from vramledger.planning import plan
-
-    def made(asked: PlanArguments) -> Plan:
-        assert asked.device is not None
-        return plan(checkpoint, asked.device, engine=asked.engine_text, **asked.flags)  # type: ignore[arg-type]
-
-    return made
 
 
 def _write_plan(plan: Plan, measurement: Measurement, path: Path) -> None:

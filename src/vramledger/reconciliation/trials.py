@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,8 @@ from vramledger.engines import engine_name
 from vramledger.engines.option import plain_name
 from vramledger.errors import FlagError, VramledgerError
 from vramledger.measurement import Measurement
+from vramledger.models.checkpoint import Checkpoint
+from vramledger.planning import plan
 from vramledger.reconciliation.arguments import PlanArguments, plan_arguments
 from vramledger.reconciliation.result import Number, SettingDifference
 from vramledger.reconciliation.settings import DEVICE_TOTAL, VERSION
@@ -20,6 +23,17 @@ MOST_TRIALS = 12
 _MOST_REFUSALS = 6
 
 Replan = Callable[[PlanArguments], Plan]
+
+
+def planner(checkpoint: Checkpoint, *, concurrency: int = 1) -> Replan:
+    """Plans this model under any arguments; they must name a device."""
+
+    def made(asked: PlanArguments) -> Plan:
+        assert asked.device is not None
+        flags: dict[str, Any] = {"concurrency": concurrency, **asked.flags}
+        return plan(checkpoint, asked.device, engine=asked.engine_text, **flags)
+
+    return made
 
 
 class Trial(Struct, frozen=True, kw_only=True):

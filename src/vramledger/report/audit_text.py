@@ -22,22 +22,27 @@ def audit_lines(
     policy: Policy,
     notes: tuple[str, ...] = (),
     width: int = 80,
+    brief: bool = False,
 ) -> Iterator[Line]:
-    """Every item with its evidence, what would evidence it where it is not passed, and what the policy makes of it."""
+    """Every item with its evidence, what would evidence it where it is not passed, and what the policy makes of it; `brief`
+    leaves out evidence and what would be it."""
     yield from wrapped(manifest.model_revision, width, rest="  ", style="head")
     yield from wrapped(manifest.engine_revision, width, rest="  ", style="head")
     yield from wrapped(manifest.digest, width, style="dim")
     yield from wrapped(verdict_text(manifest), width, rest="  ")
     for audited in found:
         item, finding = audited.item, audited.finding
-        yield line()
+        if not brief:
+            yield line()
         mark = f"{_MARKS[finding.state]}  "
         required = " (required)" if audited.is_required else ""
         yield from wrapped(
             f"{item.title} [{item.name}]{required}", width, first=mark, style=_STYLES[finding.state]
         )
-        if finding.reason:
+        if finding.reason and (not brief or finding.state is State.FAILED):
             yield from wrapped(finding.reason, width, first="  ", rest="  ")
+        if brief:
+            continue
         for cited in finding.evidence[:_CITED]:
             when = f", {cited.at}" if cited.at else ""
             yield from wrapped(f"{cited.text} ({cited.source}{when})", width, first="  - ")

@@ -24,7 +24,7 @@ class EngineDied(VramledgerError):
     """The engine ended, or did not become ready in time; `facts` hold its exit code, its log and the end of it."""
 
     code = "engine"
-    exit_code = 12
+    exit_code = 15
 
 
 class EngineProcess:
