@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from vramledger.measurement import Measurement
     from vramledger.report.diff_document import SideDocument
 
-LIMIT_BYTES = 64 * 2**20
+LIMIT_BYTES = 16 * 2**20
 
 What = Literal["plan", "measurement", "reconciliation", "facts", "capacity"]
 
 
 def read_file(text: str) -> tuple[bytes, Path]:
-    """The whole of a file of at most 64 MiB. Raises SourceError or InputError."""
+    """The whole of a file of at most 16 MiB. Raises SourceError or InputError."""
     path = path_of(text)
     return read_whole(path, LIMIT_BYTES, InputError), path
 

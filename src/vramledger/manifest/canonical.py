@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 LARGEST_WHOLE = 2**53 - 1
@@ -23,7 +23,9 @@ def canonical(value: Any) -> bytes:
     Raises ValueError for a number that has none (NaN, an infinity, a whole number beyond 2^53 - 1), for half a surrogate
     pair and for any other type.
     """
-    return "".join(_texts(value)).encode("utf-8")
+    out: list[str] = []
+    _write(value, out)
+    return "".join(out).encode("utf-8")
 
 
 def content_digest(document: Mapping[str, Any]) -> str:
@@ -32,37 +34,38 @@ def content_digest(document: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical(content)).hexdigest()
 
 
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case None:
-            yield "null"
-        case bool():
-            yield "true" if value else "false"
-        case int():
-            yield _whole(value)
-        case float():
-            # Up to 1e21 a double is written as a whole number, and read back as one.
-            yield _whole(int(value)) if value.is_integer() and abs(value) < 1e21 else number_text(value)
-        case str():
-            yield _string(value)
-        case dict():
-            before = "{"
-            for name in sorted(value, key=_utf16):
-                yield before
-                yield _string(name)
-                yield ":"
-                yield from _texts(value[name])
-                before = ","
-            yield "}" if before == "," else "{}"
-        case list() | tuple():
-            before = "["
-            for item in value:
-                yield before
-                yield from _texts(item)
-                before = ","
-            yield "]" if before == "," else "[]"
-        case _:
-            raise ValueError(f"{type(value).__name__} is no JSON value")
+def _write(value: Any, out: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        out.append(_string(value))
+    elif kind is int:
+        out.append(_whole(value))
+    elif kind is float:
+        # Up to 1e21 a double is written as a whole number, and read back as one.
+        is_whole = value.is_integer() and abs(value) < 1e21
+        out.append(_whole(int(value)) if is_whole else number_text(value))
+    elif value is None:
+        out.append("null")
+    elif kind is bool:
+        out.append("true" if value else "false")
+    elif kind is dict:
+        before = "{"
+        for name in sorted(value, key=_utf16):
+            out.append(before)
+            out.append(_string(name))
+            out.append(":")
+            _write(value[name], out)
+            before = ","
+        out.append("}" if value else "{}")
+    elif kind is list or kind is tuple:
+        before = "["
+        for item in value:
+            out.append(before)
+            _write(item, out)
+            before = ","
+        out.append("]" if value else "[]")
+    else:
+        raise ValueError(f"{kind.__name__} is no JSON value")
 
 
 def _whole(value: int) -> str:

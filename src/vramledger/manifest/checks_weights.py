@@ -17,6 +17,7 @@ from vramledger.manifest.finding import (
     of_plan,
     passed,
 )
+from vramledger.units import counted
 
 _TOLERATED = 0.01
 """Share of the files' bytes that an index or padding may add to the sum of the tensors."""
@@ -44,18 +45,19 @@ def disk_and_runtime(document: ManifestDocument) -> Finding:
     raw, seen = document.raw_weight_bytes, document.measured_weight_steady_bytes_per_rank
     if raw is None or raw <= 0:
         return not_evidenced("the bytes on disk are not in it")
-    disk = of_model(document, f"on disk {raw:,} bytes for the whole model")
+    disk = _of_figure(document, "raw_weight_bytes", f"on disk {raw:,} bytes for the whole model")
     if seen is None:
         return not_evidenced(
-            "the weights on the device were not measured; only a plan says what they take", disk
+            "the weights on the device were not measured; only a plan says what they take", *disk
         )
     ranks = sum(len(rank.ranks) for rank in document.plan.ranks)
     if seen == raw and ranks > 1:
         return failed(
             f"the figure of a rank is that of the files although {ranks} ranks share them: one was copied",
-            disk,
+            *disk,
         )
-    return passed(disk, *_of_figure(document, "measured_weight_steady_bytes_per_rank", seen))
+    on_device = f"on the device {seen:,} bytes a rank"
+    return passed(*disk, *_of_figure(document, "measured_weight_steady_bytes_per_rank", on_device))
 
 
 def quantisation(document: ManifestDocument) -> Finding:
@@ -135,7 +137,10 @@ def shards(document: ManifestDocument) -> Finding:
         )
     replicas = [f"{item.kind} x{item.replicas}" for item in (document.kv.heads if document.kv else ())]
     return passed(
-        of_plan(document, f"{len(ranks)} ranks, replicas of KV heads: {', '.join(replicas) or 'not known'}"),
+        of_plan(
+            document,
+            f"{counted(len(ranks), 'rank')}, replicas of KV heads: {', '.join(replicas) or 'not known'}",
+        ),
         *told,
     )
 
@@ -184,13 +189,10 @@ def revisions(document: ManifestDocument) -> Finding:
     return passed(*told)
 
 
-def _of_figure(document: ManifestDocument, name: str, size_bytes: int) -> tuple[Cited, ...]:
+def _of_figure(document: ManifestDocument, name: str, text: str) -> tuple[Cited, ...]:
+    """A citation of a figure's own evidence."""
     return tuple(
-        Cited(
-            text=f"on the device {size_bytes:,} bytes a rank",
-            source=item.evidence.source,
-            at=item.at,
-        )
+        Cited(text=text, source=item.evidence.source, at=item.at)
         for item in document.evidence
         if item.figure == name
     )
