@@ -18,7 +18,7 @@ import argparse
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +70,7 @@ PASSED_OVER: tuple[tuple[str, str], ...] = (
     (r"Failed to reset prefix cache|Reloaded LoRA|already sleeping|not in sleeping tags|pins the CUDA graph pool|Group index", "no figure of memory"),
     (r"reuses KV cache of|WorkspaceManager already|routed experts capturer|RoutedExpertsCapturer|iGPU|Start profiling run", "no figure of memory"),
     (r"Skipping CUDA graph capture|CUDA graph is not|fallback to|falling back|Falling back|reverting|Overriding cudagraph_mode .* to NONE", "what the settings say in the end"),
-    (r"NCCL_CUMEM_ENABLE|num_gpus % num_nodes|Possibly too large swap space|page size from|--block-size|Error with get_att|VLLM_FLASHINFER_WORKSPACE|HiSparse device_buffer|HiSparse host-resident", "advice"),
+    (r"NCCL_CUMEM_ENABLE|num_gpus % num_nodes|Possibly too large swap space|page size from|bucket config|bucketing configuration|buckets due to|--block-size|Error with get_att|VLLM_FLASHINFER_WORKSPACE|HiSparse device_buffer|HiSparse host-resident", "advice"),
     (r"^Allocated: |^Reserved: ", "a debug line without a subject, 0.11.0 only"),
     (r"daemon rank .* released|aligned num_offload_blocks|mismatched num_cpu_blocks|HPUGraphs|Encoder cache entry", "no term of the ledger"),
 )  # fmt: skip
@@ -100,7 +100,7 @@ class Wording(NamedTuple):
             for place in range(marks)
             for word in WORDS
         )
-        every = islice(product(("3", *WORDS), repeat=marks), MOST_RENDERINGS)
+        every = islice(product(("3", *WORDS), repeat=marks), MOST_RENDERINGS if _is_subject(self) else 0)
         for chosen in chain([("3",) * marks], single, every):
             texts = iter(chosen)
             yield "".join(
@@ -165,20 +165,20 @@ def _printed(scope: ast.ClassDef, name: str) -> Iterator[Wording]:
 
 def _calls(scope: ast.AST, name: str) -> Iterator[Wording]:
     nodes = list(_own(scope))
-    texts: dict[str, ast.expr] = {}
+    texts: dict[str, list[ast.expr]] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            texts.setdefault(node.targets[0].id, node.value)
+            texts.setdefault(node.targets[0].id, []).append(node.value)
     for node in nodes:
         level = _level(node)
         if level is None or not isinstance(node, ast.Call) or not node.args:
             continue
         text = node.args[0]
-        if isinstance(text, ast.Name):
-            text = texts.get(text.id, text)
-        pieces = tuple(_pieces(text, percent=len(node.args) > 1))
-        if any(isinstance(piece, str) and piece.strip() for piece in pieces):
-            yield Wording(name, node.lineno, level, pieces)
+        told = texts.get(text.id, [text]) if isinstance(text, ast.Name) else [text]
+        for each in told:
+            pieces = tuple(_pieces(each, percent=len(node.args) > 1))
+            if any(isinstance(piece, str) and piece.strip() for piece in pieces):
+                yield Wording(name, node.lineno, level, pieces)
 
 
 def _level(node: ast.AST) -> str | None:
@@ -272,14 +272,15 @@ def main(arguments: list[str] | None = None) -> int:
     recorded: dict[str, tuple[Found, list[str]]] = {}
     left: dict[str, list[str]] = {}
     for tree in options.trees:
-        for wording in _subjects(wordings(tree / "vllm")):
-            found = readings.setdefault(wording.pieces, []) or read_wording(wording)
-            readings[wording.pieces] = found
+        for wording in wordings(tree / "vllm"):
+            found = readings.get(wording.pieces)
+            if found is None:
+                found = readings[wording.pieces] = read_wording(wording)
             for item in found:
                 releases = recorded.setdefault(item.line, (item, []))[1]
                 if tree.name not in releases:
                     releases.append(tree.name)
-            if not found and passed_over(wording.text) is None:
+            if not found and _is_subject(wording) and passed_over(wording.text) is None:
                 place = f"{tree.name}:{wording.file}:{wording.line}"
                 left.setdefault(f"{wording.level}: {wording.text}", []).append(place)
     for text, places in left.items():
@@ -291,8 +292,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if left else 0
 
 
-def _subjects(found: Iterable[Wording]) -> Iterator[Wording]:
-    return (item for item in found if item.has_values and SUBJECT.search(item.text))
+def _is_subject(wording: Wording) -> bool:
+    return wording.has_values and SUBJECT.search(wording.text) is not None
 
 
 if __name__ == "__main__":

@@ -143,3 +143,9 @@ def test_host_memory_is_told_when_all_ranks_told_theirs() -> None:
     assert not [figure for figure in measured(one).figures if figure.on_host]
     (both,) = [figure for figure in measured([*one, *observed([line], rank=1)]).figures if figure.on_host]
     assert both.bytes.expected == 9 * GIB and both.name == "offloaded weights"
+
+
+def test_a_budget_below_nothing_is_no_pool() -> None:
+    (pool,) = measured(observed(["Available KV cache memory: -1.25 GiB"])).pools
+    assert pool.bytes == ByteRange(0, 0, 0) and pool.tokens is None
+    assert pool.evidence.formula == f"{-5 * GIB // 4} B left for the pool"

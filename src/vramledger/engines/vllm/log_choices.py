@@ -117,7 +117,7 @@ CHOICE_PATTERNS = (
     _settings(
         "Asynchronous scheduling is ",
         r"Asynchronous scheduling is (?P<async_scheduling>enabled|disabled)",
-        source="config/vllm.py, from 0.14",
+        source="config/vllm.py, 0.14-0.26",
     ),
     _settings(
         "hybrid kv cache manager",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramledger.engines.vllm.log_instance import Instance
 from vramledger.engines.vllm.log_said import evidence_of, said_by_rank
 from vramledger.engines.vllm.pool_facts import budgeted_pool_bytes
-from vramledger.evidence import Evidence
+from vramledger.evidence import Evidence, measured
 from vramledger.ledger import ByteRange, Owner
 from vramledger.measurement import Figure, MeasuredPool
 from vramledger.observation import Event, Observation
@@ -64,6 +64,9 @@ def _budget(instance: Instance) -> tuple[ByteRange, Evidence] | None:
     if not found:
         return None
     least = min(found, key=lambda item: item.bytes.expected)
+    if least.bytes.low < 0:
+        nothing = ByteRange(0, max(least.bytes.expected, 0), max(least.bytes.high, 0))
+        return nothing, measured(least.evidence.source, f"{least.bytes.expected} B left for the pool")
     asked = instance.whole("kv_cache_memory_bytes")
     size = ByteRange.exact(asked) if asked and least.bytes.low <= asked <= least.bytes.high else least.bytes
     return size, least.evidence

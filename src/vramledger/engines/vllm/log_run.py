@@ -49,6 +49,12 @@ PROGRESS = (
     _warmup("Warming up model for the compilation", r"Warming up model for the compilation", source="v1/worker/cpu_model_runner.py", step="begin"),
     _warmup("Warming up done.", r"Warming up done\.", source="v1/worker/cpu_model_runner.py", step="end"),
     _warmup(
+        "Warmup finished in ",
+        r"Warmup finished in (?P<elapsed_s>NUM) secs, allocated (?P<printed>[0-9.]{1,20} ?[A-Za-z]{0,3}) of device memory",
+        source="worker/hpu_model_runner.py, to 0.9",
+        step="end",
+    ),
+    _warmup(
         "Initial profiling/warmup run took ",
         r"Initial profiling/warmup run took (?P<elapsed_s>NUM) s",
         source="compilation/monitor.py, from 0.16",
