@@ -239,3 +239,13 @@ def test_recorded_logs_read_the_same_without_the_library_and_by_looking_at_every
 def test_no_bytes_raise(data: bytes, sizes: list[int]) -> None:
     assume(data[:4] != b"\x28\xb5\x2f\xfd")  # zstd is refused by name
     assert read(data, sizes) == read(data)
+
+
+def test_a_line_without_prefix_inherits_from_its_own_container_within_reach() -> None:
+    said = b"a-1  | (EngineCore pid=2) ERROR 11-29 16:12:51 [x.py:1] Traceback\n"
+    other = b"b-1  | (EngineCore pid=9) INFO 11-29 16:12:59 [x.py:1] hello\n"
+    oom = b"a-1  | torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB\n"
+    (near,) = read(said + other + oom)
+    assert near.process == "EngineCore pid=2" and near.container == "a-1" and near.at_s == 1_795_968_771.0
+    (far,) = read(said + other * 300 + oom)
+    assert far.process is None and far.at_s is None

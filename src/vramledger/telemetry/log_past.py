@@ -14,6 +14,7 @@ from vramledger.telemetry.log_lines import LogLine, read_lines
 # How far back a line looks.
 LOOK_BACK_BYTES = 16 * 1024
 LINES_FOR_FIRST_TIME = 200
+MOST_CONTAINERS = 4_000
 _PARTS = re.compile(rb"[^\n\r\0]+")
 _NOWHERE = Place(source="")
 
@@ -21,7 +22,7 @@ _NOWHERE = Place(source="")
 class Past:
     """The bytes of one source before any place in the block that is being read.
 
-    What a line inherits depends on the 16 KiB before it and on nothing else, though what was found for an earlier line is used again.
+    What a line inherits depends on the 16 KiB before it and on nothing else.
     """
 
     def __init__(self, reference_s: float) -> None:
@@ -32,6 +33,7 @@ class Past:
         self._block = b""
         self._start = 0  # of the block, in bytes kept
         self._found: dict[str | None, _Found] = {}
+        self._seen = 0  # as far as lines were noted there
         self._lines_left = LINES_FOR_FIRST_TIME
 
     def enter(self, block: bytes) -> None:
@@ -76,71 +78,70 @@ class Past:
 
     def last_time(self) -> float | None:
         """The last time printed, looked for in the last 16 KiB."""
-        for raw in self._lines_before(0, LOOK_BACK_BYTES):
+        for _, raw in reversed(list(self._lines_before(0, LOOK_BACK_BYTES))):
             for line in reversed(self._read(raw)):
                 if line.at_s is not None:
                     return line.at_s
         return None
 
     def _look_back(self, container: str | None, position: int) -> _Found:
+        """The nearest lines before `position`. Each line is read once, however many look back over it."""
         here = self._start + position
-        earlier = self._found.get(container)
-        reach = LOOK_BACK_BYTES if earlier is None else min(LOOK_BACK_BYTES, here - earlier.until)
-        found = _Found(here)
-        at = here
-        for raw in self._lines_before(position, reach):
-            at -= len(raw) + 1
-            for line in reversed(self._read(raw)):
-                if line.container == container:
-                    found.take(line, at)
-            if found.complete:
-                break
-        if earlier is not None and not found.complete:
-            floor = here - LOOK_BACK_BYTES
-            for known, place in ((earlier.identity, earlier.identity_at), (earlier.timed, earlier.timed_at)):
-                if known is not None and place >= floor:
-                    found.take(known, place)
-        if len(self._found) > 1_000:
-            self._found.clear()
-        self._found[container] = found
-        return found
+        for at, raw in self._lines_before(position, min(LOOK_BACK_BYTES, here - self._seen)):
+            for line in self._read(raw):
+                self._note(line, at)
+        self._seen = here
+        floor = here - LOOK_BACK_BYTES
+        if len(self._found) > MOST_CONTAINERS:
+            self._found = {name: one for name, one in self._found.items() if one.latest >= floor}
+        known = self._found.get(container)
+        return _Found() if known is None else known.since(floor)
 
-    def _lines_before(self, position: int, reach: int) -> Iterator[bytes]:
-        """Lines that begin within `reach` bytes before `position` of the block, the last first."""
+    def _note(self, line: LogLine, at: int) -> None:
+        has_time = line.at_s is not None or line.elapsed_s is not None
+        if not line.own and not has_time:
+            return
+        found = self._found.setdefault(line.container, _Found())
+        if line.own:
+            found.identity, found.identity_at = line, at
+        if has_time:
+            found.timed, found.timed_at = line, at
+
+    def _lines_before(self, position: int, reach: int) -> Iterator[tuple[int, bytes]]:
+        """Lines that begin within `reach` bytes before `position` of the block, each with its place in bytes kept."""
         window = self._block[max(0, position - reach - 1) : position]
         short = reach + 1 - len(window)
-        complete = False
+        whole = False
         if short > 0:
-            complete = self._whole and len(self._before) <= short
+            whole = self._whole and len(self._before) <= short
             window = self._before[-short:] + window
-        lines = window.removesuffix(b"\n").split(b"\n") if window else []
-        if not complete:
-            lines = lines[1:]
-        return reversed(lines)
+        first = self._start + position - len(window)
+        for part in _PARTS.finditer(window):
+            if part.start() or whole:
+                yield first + part.start(), part.group()
 
     def _read(self, raw: bytes) -> list[LogLine]:
-        raw = raw.rstrip(b"\r\0")
-        return read_lines(
-            raw[max(raw.rfind(b"\r"), raw.rfind(b"\0")) + 1 :], place=_NOWHERE, reference_s=self._reference_s
-        )
+        return read_lines(raw, place=_NOWHERE, reference_s=self._reference_s)
 
 
 class _Found:
-    """The nearest line that names its printer and the nearest with a time, before `until`."""
+    """Of one container the last line that names its printer and the last with a time, with their places."""
 
-    def __init__(self, until: int) -> None:
-        self.until = until
+    def __init__(self) -> None:
         self.identity: LogLine | None = None
         self.identity_at = 0
         self.timed: LogLine | None = None
         self.timed_at = 0
 
     @property
-    def complete(self) -> bool:
-        return self.identity is not None and self.timed is not None
+    def latest(self) -> int:
+        return max(self.identity_at, self.timed_at)
 
-    def take(self, line: LogLine, at: int) -> None:
-        if self.identity is None and line.own:
-            self.identity, self.identity_at = line, at
-        if self.timed is None and (line.at_s is not None or line.elapsed_s is not None):
-            self.timed, self.timed_at = line, at
+    def since(self, floor: int) -> _Found:
+        """Those of them that are not before `floor`."""
+        found = _Found()
+        if self.identity_at >= floor:
+            found.identity = self.identity
+        if self.timed_at >= floor:
+            found.timed = self.timed
+        return found
