@@ -142,12 +142,12 @@ def server_rss(rows: list[Sample], phase: Phase | None) -> list[int]:
     ]
 
 
-def test_host_memory_grows_by_the_model_and_the_cache(run: Run) -> None:
-    grown = server_rss(run.rows, None)[-1] - server_rss(run.rows, None)[0]
+def test_host_memory_holds_the_model_and_the_cache(run: Run) -> None:
+    held = server_rss(run.rows, None)[-1]
     kv_bytes = CONTEXT * CELL_BYTES
     weights_bytes = 92 * MIB
-    # Compute buffers are only in part touched, and libraries come on top.
-    assert kv_bytes + weights_bytes <= grown <= kv_bytes + weights_bytes + 120 * MIB
+    # Compute buffers are only in part touched; the interpreter and libraries come on top.
+    assert kv_bytes + weights_bytes <= held <= kv_bytes + weights_bytes + 180 * MIB
 
 
 def test_the_measurement_has_the_engines_words_and_the_processes(run: Run) -> None:

@@ -20,7 +20,7 @@ DECODE_PROMPT_TOKENS = 64
 DECODE_OUTPUT_TOKENS = 48
 PREFIX_REPEATS = 2
 DROPPED = 3
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 POLL_S = 0.1
 
 
@@ -47,7 +47,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 class Return(Struct, frozen=True, kw_only=True):
     """Whether KV came back after streams were dropped: usage before, at most while they ran, and after, None where the engine shows
-    none; `seconds` until nothing ran, None where that did not happen within 30 s."""
+    none; `seconds` until nothing ran, None where that did not happen within two minutes."""
 
     dropped: int
     usage_before: float | None

@@ -68,7 +68,7 @@ def _returned(found: Release, width: int) -> Iterator[Line]:
     returned = found.exercise.returned
     text = f"{counted(returned.dropped, 'stream')} dropped: "
     if returned.seconds is None:
-        text += "requests still ran 30 s later"
+        text += "requests still ran two minutes later"
     elif returned.holds is None:
         text += f"nothing ran {returned.seconds:.1f} s later; the engine shows no usage of its pool"
     else:
