@@ -312,3 +312,27 @@ def told_of(*paths: Path) -> Diagnosis:
 
 def remedies_of(found: Diagnosis) -> tuple[Remedy, ...]:
     return with_remedies(found, None).remedies
+
+
+def sglang_refusal(after_gib: str) -> str:
+    return (
+        "[2026-11-29 17:00:01] server_args=ServerArgs(model_path='models/m', mem_fraction_static=0.8)\n"
+        "[2026-11-29 17:00:05 TP0] Load weight begin. avail mem=23.20 GB\n"
+        f"[2026-11-29 17:00:25 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem={after_gib} GB, mem usage=19.00 GB.\n"
+        "[2026-11-29 17:00:26 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.8\n"
+    )
+
+
+def test_sglangs_share_has_an_interval() -> None:
+    found = one(sglang_refusal("4.20"))
+    assert found.answer.failure_class is FailureClass.LOAD_TIME
+    interval = found.arithmetic.share_interval
+    assert interval is not None
+    # KV begins where the share is more than what weights took: 1 - 4.20 / 23.20.
+    assert interval[0] == pytest.approx(0.819, abs=0.0005)
+    raised = remedies_of(found)[0]
+    assert raised.change == "mem_fraction_static 0.8 → 0.84"
+    assert raised.frees_bytes == pytest.approx((0.84 - interval[0]) * 23.2 * GIB, rel=1e-3)
+    # Where weights leave almost nothing, no share below 1 works.
+    assert not any("mem_fraction_static" in item.change for item in remedies_of(one(sglang_refusal("0.10"))))

@@ -142,7 +142,7 @@ def _planner(
         load(model, headers=True),
         device,
         engine=name,
-        version=version or None,
+        version=version or told.moment.engine_version,
         settings={**told.facts.settings, **given},
     )
 

@@ -74,6 +74,9 @@ def standing_of(item: Observation) -> Standing | None:
     if isinstance(stated, str):
         return Standing(stated)
     kind = kind_of(item)
+    tokens = item.values.get("available_tokens")
+    if item.values.get("stage") == "kv-sizing" and isinstance(tokens, int) and tokens > 0:
+        return Standing.EVIDENCE  # fewer tokens than were asked for, and the engine goes on with them
     return Standing.CAUSE if kind is None else kind.standing
 
 

@@ -51,6 +51,7 @@ _STEPS = {
     "graph": Stage.GRAPH_CAPTURE,
     "capture begins": Stage.GRAPH_CAPTURE,
 }
+_FREE_AT = {Event.LOAD_BEGIN: "free_before_load_bytes", Event.WEIGHTS: "free_after_load_bytes"}
 _ENDS_WARMUP = frozenset({"init engine"})
 _BEGINNINGS = frozenset(
     {
@@ -90,6 +91,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     preemptions: int = 0
     sizes: dict[str, ByteRange] = {}
     model: str | None = None
+    engine_version: str | None = None
     settings: dict[str, Value] = {}
     notable: tuple[Observation, ...] = ()
 
@@ -113,6 +115,7 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
     served = False
     preemptions = 0
     model: str | None = None
+    version: str | None = None
     prefill = decode = False
     sizes: dict[str, ByteRange] = {}
     settings: dict[str, Value] = {}
@@ -121,6 +124,8 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
     for item in before:
         if item.event in _BEGINNINGS and ready is None:
             ready = False
+        if isinstance(item.values.get("engine_version"), str):
+            version = str(item.values["engine_version"])
         found = _stage_after(item, stage)
         if found is not None:
             stage, stage_line = found, item
@@ -152,10 +157,14 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
                 served = True
                 stated = _whole(item.values, "preempted_requests")
                 preemptions += 1 if stated is None else stated
+                preemptions = max(preemptions, _whole(item.values, "total_preempted_requests") or 0)
             case _:
                 pass
         if item.event in _NOTABLE:
             notable[item.event] = item
+        free = item.values.get("free_bytes")
+        if isinstance(free, ByteRange) and item.event in _FREE_AT:
+            sizes[_FREE_AT[item.event]] = free
         sizes.update({name: value for name, value in item.values.items() if isinstance(value, ByteRange)})
     last = admitted if prefill and admitted is not None else step
     then = None if last is None else time_of(last)
@@ -178,6 +187,7 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
         preemptions=preemptions,
         sizes=sizes,
         model=model,
+        engine_version=version,
         settings=settings,
         notable=tuple(notable.values()),
     )

@@ -128,6 +128,7 @@ def _candidates(case: Case) -> Iterator[Remedy]:
         case FailureClass.LOAD_TIME:
             yield from _others(case)
             yield from _startup_share(case)
+            yield from _feasible_share(case)
             yield from _shorter(case)
             yield from _narrow_kv(case)
             yield from _more_share(case)
@@ -354,6 +355,25 @@ def _startup_share(case: Case) -> Iterator[Remedy]:
         basis=Basis.LEDGER if tokens is not None else Basis.MESSAGES,
         needs="" if tokens is not None else "--model, for the KV tokens that it leaves",
     )
+
+
+def _feasible_share(case: Case) -> Iterator[Remedy]:
+    """A share between what the static set needs and what comes after it leaves; none where the two cross."""
+    interval, name = case.sums.share_interval, case.knobs.share
+    before = case.moment.sizes.get("free_before_load_bytes")
+    if interval is None or name is None or before is None:
+        return
+    low, high = interval
+    share = min(ceil(100 * low + 2) / 100, floor(100 * high) / 100)
+    now = case.settings.get(name)
+    if low < share <= high and share < 1 and share != now:
+        freed = int((share - low) * before.expected)
+        yield Remedy(
+            change=f"{name} {f'{now} ' if isinstance(now, float) else ''}→ {share:g}",
+            effect=f"leaves {format_bytes(freed)} for KV; below {low:.3f} there is none",
+            frees_bytes=freed,
+            basis=Basis.MESSAGES,
+        )
 
 
 def _shorter(case: Case) -> Iterator[Remedy]:

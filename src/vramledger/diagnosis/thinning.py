@@ -23,7 +23,8 @@ def thinned(items: Iterable[Observation]) -> Iterator[Observation]:
     seen: Counter[object] = Counter()
     after = 0
     for item in items:
-        if item.event in _REPEATED:
+        often = item.event is Event.PREEMPTION and seen[item.event] >= MOST_OF_A_KIND
+        if item.event in _REPEATED or often:
             if after > 0:
                 after -= 1
                 yield item

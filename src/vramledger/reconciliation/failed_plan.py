@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramledger.answer import Plan
 from vramledger.diagnosis.remedies import Planner
-from vramledger.engines import engine_name, engine_names
+from vramledger.engines import check_engine, engine_name, engine_names
 from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import Device
 from vramledger.models.checkpoint import Checkpoint
@@ -38,7 +38,13 @@ def planner_of(
         key: value for key, value in (settings or {}).items() if isinstance(value, str | int | float | bool)
     }
     flags, _ = flags_of(name, plain.items())
-    asked = name if version is None else f"{name}=={version}"
+    asked = name
+    if version is not None:
+        try:
+            check_engine(f"{name}=={version}")
+            asked = f"{name}=={version}"
+        except FlagError:
+            pass  # a build without a number, or one that no rules here cover: the newest rules stand for it
 
     def planner(changes: Mapping[str, object]) -> Plan:
         return plan(checkpoint, device, engine=asked, **{**flags, **changes})  # type: ignore[arg-type]

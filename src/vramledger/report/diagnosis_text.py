@@ -179,7 +179,7 @@ def _moment(told: Diagnosis, width: int) -> Iterator[Line]:
     elif facts.decode_just_before:
         parts.append("generation just before")
     if facts.preemptions:
-        parts.append(f"{facts.preemptions:,} preempted before")
+        parts.append(f"{facts.preemptions:,} preemptions before")
     if facts.previous_engine_s is not None:
         parts.append(f"another engine's last line {facts.previous_engine_s:,.0f} s before the start")
     for trend in told.trends[:2]:

@@ -21,6 +21,7 @@ from vramledger.telemetry.log_tally import LogTally
 _PICKLE = b"\x80"
 _ZIP = b"PK\x03\x04"
 _HEAD_BYTES = 4096
+PATTERNS = (*FAILURES, *FRAMES)
 
 
 class Collected(Struct, frozen=True, kw_only=True):
@@ -56,8 +57,12 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
             samples += read_series(Path(path))
         else:
             tally = LogTally()
-            told = read_log(path, engine=engine, patterns=(*FAILURES, *FRAMES), tally=tally)
-            found = list(thinned(told))
+            found = list(thinned(read_log(path, engine=engine, patterns=PATTERNS, tally=tally)))
+            late = next(iter(tally.engines), None)
+            if path != "-" and engine is None and late and all(item.engine != late for item in found[:-1]):
+                # The engine's sign came with the failure only: what stands before is read again as its log.
+                tally = LogTally()
+                found = list(thinned(read_log(path, engine=late, patterns=PATTERNS, tally=tally)))
             observations += found
             notes += tally.notes()
             engines += [name for name in tally.engines if name not in engines]
