@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 
 from vramledger.cli.app import run
+from vramledger.observation import Sample
 from vramledger.report.schema import schema_of
+from vramledger.telemetry.series_file import write_series
 
 RECORDED = Path(__file__).resolve().parents[1] / "diagnosis" / "recorded"
 OOM = (
@@ -155,3 +157,33 @@ def test_with_a_model_remedies_are_those_of_its_plan(
     assert share["basis"] == "ledger"
     assert share["tokens"] < 0
     assert all(line["bytes"] for line in failure["ledger"])
+
+
+def test_a_series_beside_a_log_shows_the_slope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "serving.log"
+    log.write_text(
+        "(EngineCore pid=11) INFO 11-29 16:00:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'\n"
+        "(APIServer pid=9) INFO 11-29 16:00:01 [launcher.py:1] Application startup complete.\n",
+        encoding="utf-8",
+    )
+    series = tmp_path / "series.jsonl"
+    write_series(
+        series,
+        [
+            Sample(
+                at_s=1_795_968_100.0 + 60 * i,
+                source="proc:11",
+                name="rss_bytes",
+                value=2**32 + i * 2**23,
+                pid=11,
+            )
+            for i in range(120)
+        ],
+    )
+    assert run(["diagnose", str(log), str(series), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {source["kind"] for source in found["sources"]} == {"log", "series"}
+    (failure,) = found["failures"]
+    assert failure["failure_class"] == "decode-growth"
+    assert failure["is_failure"] is False
+    assert failure["moment"]["host_slope_bytes_per_h"] == pytest.approx(60 * 2**23, rel=1e-6)

@@ -14,7 +14,7 @@ from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.remedies import Remedy
 from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
 from vramledger.observation import Sample
-from vramledger.telemetry.evidence_files import collect, peaks_of
+from vramledger.telemetry.evidence_files import collect, free_pieces
 from vramledger.units import GIB, MIB
 
 HERE = Path(__file__).parent
@@ -218,7 +218,7 @@ def test_a_fragmented_pool_is_sure_once_a_snapshot_shows_it(tmp_path: Path) -> N
     path.write_bytes(pickle.dumps(allocator.snapshot()))
     assert held
     assert small
-    (peak,) = peaks_of(str(path))
+    (peak,) = free_pieces(str(path))
     assert peak.largest_free_run_bytes < 96 * MIB < peak.free_bytes
     both = told_of(log, path)
     assert both.answer.failure_class is FailureClass.FRAGMENTATION
@@ -336,3 +336,10 @@ def test_sglangs_share_has_an_interval() -> None:
     assert raised.frees_bytes == pytest.approx((0.84 - interval[0]) * 23.2 * GIB, rel=1e-3)
     # Where weights leave almost nothing, no share below 1 works.
     assert not any("mem_fraction_static" in item.change for item in remedies_of(one(sglang_refusal("0.10"))))
+
+
+def test_what_a_killed_process_held_is_in_the_numbers() -> None:
+    found = one(KERNEL)
+    (own,) = (item.bytes for item in found.arithmetic.holders if item.who.startswith("memory of"))
+    assert own.expected == 33_554_432 * 1024
+    assert any("32.00 GiB resident" in item.effect for item in remedies_of(found))

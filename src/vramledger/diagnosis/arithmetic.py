@@ -63,6 +63,8 @@ def arithmetic(
         return _of_startup_check(values)
     if size_of(values, "needed_bytes") is not None and size_of(values, "available_bytes") is not None:
         return _of_kv_refusal(values)
+    if size_of(values, "anon_rss_bytes") is not None:
+        return _of_kill(values)
     wanted, free = _first(values, _REQUESTED), _first(values, _FREE)
     if parsed is not None:
         free = free or parsed.free
@@ -113,6 +115,7 @@ def _of_torch(parsed: TorchOom, values: Mapping[str, Value]) -> Arithmetic:
         ("reserved by the framework, not handed out", parsed.reserved_unallocated),
         ("this process outside the framework (context, libraries, other pools)", parsed.outside_framework),
         ("other processes and the driver", parsed.other_tenants),
+        ("anything else: other processes, this one outside its framework", _rest(parsed)),
         ("free on the device", free),
     ]
     lines = []
@@ -140,6 +143,15 @@ def _of_torch(parsed: TorchOom, values: Mapping[str, Value]) -> Arithmetic:
         holders=tuple(Holding(who=who, bytes=size) for who, size in holders if size is not None),
         lines=tuple(lines),
     )
+
+
+def _rest(parsed: TorchOom) -> ByteRange | None:
+    """Where the message names no process: what is neither free nor the framework's."""
+    known = (parsed.total, parsed.free, parsed.allocated, parsed.reserved_unallocated)
+    if parsed.own_process is not None or any(size is None for size in known):
+        return None
+    total, free, allocated, slack = known
+    return total - free - allocated - slack  # type: ignore[operator]
 
 
 def _of_startup_check(values: Mapping[str, Value]) -> Arithmetic:
@@ -244,6 +256,22 @@ def _token_lines(
             + (f", and {free // page:,} pages of {page} are free for {wanted:,} requests" if known else "")  # type: ignore[operator]
         )
     return lines
+
+
+def _of_kill(values: Mapping[str, Value]) -> Arithmetic:
+    """What the kernel says a killed process held, and its container's use and limit where they stand beside it."""
+    held = [
+        ("memory of the killed process's own", size_of(values, "anon_rss_bytes")),
+        ("files that it had mapped", size_of(values, "file_rss_bytes")),
+        ("shared memory that it had mapped", size_of(values, "shmem_rss_bytes")),
+        ("its page tables", size_of(values, "pgtables_bytes")),
+        ("used in its container", size_of(values, "used_bytes")),
+    ]
+    return Arithmetic(
+        total_bytes=size_of(values, "limit_bytes"),
+        holders=tuple(Holding(who=who, bytes=size) for who, size in held if size is not None),
+        lines=("the kernel chose this process; others may have held more of what was short",),
+    )
 
 
 def _of_executor(made: ExecutorFailure) -> Arithmetic:

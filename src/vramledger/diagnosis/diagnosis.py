@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from vramledger.diagnosis.arithmetic import Arithmetic, arithmetic
 from vramledger.diagnosis.classify import Answer, classify
 from vramledger.diagnosis.facts import Facts
-from vramledger.diagnosis.gathering import Peak, facts_of, frames_near, measured_settings
-from vramledger.diagnosis.incident import Incident, incidents, standing_of
+from vramledger.diagnosis.gathering import FreePieces, facts_of, frames_near, measured_settings
+from vramledger.diagnosis.incident import Incident, engine_of, incidents, standing_of
 from vramledger.diagnosis.ledger_lines import LedgerLine, ledger_lines, prevention
 from vramledger.diagnosis.messages.kind import Standing
 from vramledger.diagnosis.moment import Moment, moment, time_of
@@ -38,7 +38,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     facts: Facts
     answer: Answer
     trends: tuple[Trend, ...] = ()
-    snapshots: tuple[Peak, ...] = ()
+    snapshots: tuple[FreePieces, ...] = ()
     is_failure: bool = True
     told_in_words: bool = False
     repeats: int = 0
@@ -51,7 +51,7 @@ def diagnose(
     observations: Iterable[Observation],
     *,
     samples: Iterable[Sample] = (),
-    snapshots: Sequence[Peak] = (),
+    snapshots: Sequence[FreePieces] = (),
     settings: Mapping[str, Value] | None = None,
     engine: str | None = None,
 ) -> list[Diagnosis]:
@@ -82,7 +82,7 @@ def _diagnosis(
     incident: Incident,
     everything: Sequence[Observation],
     samples: Sequence[Sample],
-    snapshots: Sequence[Peak],
+    snapshots: Sequence[FreePieces],
     settings: Mapping[str, Value],
     engine: str | None,
     described: frozenset[str],
@@ -93,7 +93,7 @@ def _diagnosis(
     first = incident.first
     before = incident.before or _around(incident)
     now = moment(before, time_of(first))
-    name = first.engine or _engine_of(before) or engine
+    name = engine_of(first) or _engine_of(before) or engine
     stated = measured_settings(name, before)
     sums = arithmetic(incident.companions, now.sizes, {**stated, **settings})
     rising = trends(samples, since_s=now.ready_at_s, until_s=None if in_words else first.at_s)

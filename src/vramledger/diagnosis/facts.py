@@ -21,6 +21,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     processes on the same device, `siblings_alike` those of them that hold about as much as the failing one.
     `is_proven` is whether the message alone proves that memory was short. `needed_bytes` and `available_bytes` are an engine's own refusal. `pool_loss_tokens` is what a pool's books miss (negative:
     count twice). `device_slope_bytes_per_h` and `host_slope_bytes_per_h` are trends under constant load.
+    `resident_bytes` is what a killed process had in host memory of its own.
     `symptoms` are things said in words by whoever wrote the file.
     """
 
@@ -53,6 +54,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     graph_bytes: ByteRange | None = None
     weights_bytes: ByteRange | None = None
     pool_loss_tokens: int | None = None
+    resident_bytes: ByteRange | None = None
     pool_bytes: ByteRange | None = None
     ready: bool | None = None
     served: bool = False

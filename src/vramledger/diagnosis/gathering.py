@@ -10,6 +10,7 @@ from vramledger.diagnosis.arithmetic import Arithmetic, merged_values
 from vramledger.diagnosis.facts import Facts
 from vramledger.diagnosis.frames import stage_in
 from vramledger.diagnosis.incident import Incident, standing_of
+from vramledger.diagnosis.knobs import knobs_of
 from vramledger.diagnosis.messages.executor_reading import executor_failure
 from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.messages.pool_reading import pool_books
@@ -37,7 +38,7 @@ _SLEEP = ("enable_sleep_mode", "enable_memory_saver")
 ALIKE = 0.25
 
 
-class Peak(Struct, frozen=True, kw_only=True):
+class FreePieces(Struct, frozen=True, kw_only=True):
     """What an allocator snapshot says of the failing device: the largest free run and all that is free in its pools."""
 
     source: str
@@ -56,7 +57,7 @@ def facts_of(
     engine: str | None = None,
     frames: Sequence[Observation] = (),
     trends: Sequence[Trend] = (),
-    snapshots: Sequence[Peak] = (),
+    snapshots: Sequence[FreePieces] = (),
     symptoms: frozenset[str] = frozenset(),
     after: Sequence[Observation] = (),
     stated: Mapping[str, Value] | None = None,
@@ -67,7 +68,7 @@ def facts_of(
     `after` is what the same source said after the failure."""
     messages = incident.companions
     values = merged_values(messages)
-    known = {**(stated or {}), **(settings or {})}
+    known = {**(stated or {}), **_share_of(engine, values), **(settings or {})}
     kind = incident.kind
     parsed = next((found for found in map(torch_oom, messages) if found is not None), None)
     stage, told_by = _stage(incident, now, frames, symptoms)
@@ -95,7 +96,7 @@ def facts_of(
         is_proven=kind is None or kind.proves_memory or kernel_says_oom is True,
         requested_bytes=sums.wanted_bytes,
         free_bytes=sums.available_bytes if parsed is None else parsed.free,
-        total_bytes=sums.total_bytes,
+        total_bytes=None if sums.total_bytes is None or sums.total_bytes.low <= 0 else sums.total_bytes,
         own_bytes=own,
         allocated_bytes=None if parsed is None else parsed.allocated,
         slack_bytes=_slack(parsed.reserved_unallocated if parsed is not None else None, peak),
@@ -114,6 +115,7 @@ def facts_of(
         graph_bytes=now.sizes.get("graph_bytes"),
         weights_bytes=now.sizes.get("weights_bytes"),
         pool_loss_tokens=pool_loss(incident),
+        resident_bytes=size_of(merged_values(incident.lines), "anon_rss_bytes"),
         pool_bytes=now.sizes.get("kv_cache_bytes"),
         ready=now.ready,
         served=now.served,
@@ -219,6 +221,13 @@ def _first_request(stage: Stage, now: Moment) -> Stage:
     return Stage.FIRST_REQUEST if stage is Stage.SERVING and now.ready and not now.served else stage
 
 
+def _share_of(engine: str | None, values: Mapping[str, Value]) -> dict[str, Value]:
+    """The engine's share of the device, where a refusal itself states it."""
+    name = knobs_of(engine).share
+    share = values.get("utilization_ratio", values.get("static_ratio"))
+    return {name: share} if name is not None and isinstance(share, float) else {}
+
+
 def measured_settings(engine: str | None, before: Sequence[Observation]) -> dict[str, Value]:
     """What the engine's log states of its settings, under the names of its flags here, numbers as numbers."""
     log = None if engine is None else find_log(engine)
@@ -270,7 +279,7 @@ def _buffer(values: Mapping[str, Value]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _slack(stated: ByteRange | None, peak: Peak | None) -> ByteRange | None:
+def _slack(stated: ByteRange | None, peak: FreePieces | None) -> ByteRange | None:
     return stated if peak is None else ByteRange.exact(peak.free_bytes)
 
 

@@ -64,6 +64,25 @@ def kind_of(item: Observation) -> MessageKind | None:
     return KINDS.get(name) if isinstance(name, str) else None
 
 
+_ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "tensorrt-llm",
+    "tensorrt": "tensorrt-llm",
+    "ggml": "llamacpp",
+    "llama": "llamacpp",
+    "ollama": "llamacpp",
+    "tgi": "tgi",
+    "lmdeploy": "lmdeploy",
+}
+
+
+def engine_of(item: Observation) -> str | None:
+    """The engine whose own message it is; None for what others say too."""
+    kind = kind_of(item)
+    return item.engine or (None if kind is None else _ENGINES.get(kind.name.partition("-")[0]))
+
+
 def standing_of(item: Observation) -> Standing | None:
     """What a line says of a failure, None for a line that says nothing of one."""
     if item.event is Event.EXIT:
@@ -75,8 +94,9 @@ def standing_of(item: Observation) -> Standing | None:
         return Standing(stated)
     kind = kind_of(item)
     tokens = item.values.get("available_tokens")
-    if item.values.get("stage") == "kv-sizing" and isinstance(tokens, int) and tokens > 0:
-        return Standing.EVIDENCE  # fewer tokens than were asked for, and the engine goes on with them
+    if item.values.get("stage") == "kv-sizing" and isinstance(tokens, int):
+        # Fewer tokens than were asked for, and the engine goes on with them; a number below 1 is a refusal.
+        return Standing.EVIDENCE if tokens > 0 else Standing.CAUSE
     return Standing.CAUSE if kind is None else kind.standing
 
 

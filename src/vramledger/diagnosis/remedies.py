@@ -4,6 +4,7 @@ the log and the message state."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from math import ceil, floor
 
 from msgspec import Struct
@@ -29,8 +30,8 @@ SHARE_STEP = 0.01
 _TRANSIENT = frozenset({Owner.ACTIVATION, Owner.WORKSPACE})
 
 
-class Basis:
-    """Where a remedy's size is from."""
+class Basis(StrEnum):
+    """Where a remedy's size is from; a rule gives none."""
 
     LEDGER = "ledger"
     MESSAGES = "messages"
@@ -39,13 +40,13 @@ class Basis:
 
 class Remedy(Struct, frozen=True, kw_only=True):
     """One change. `frees_bytes` is what it frees for what failed, on the fullest rank; `tokens` what the KV pool gains or loses.
-    None where that cannot be said. `basis` is "ledger", "messages" or "rule"; `needs` what would size it."""
+    None where that cannot be said. `needs` is what would size it."""
 
     change: str
     effect: str
     frees_bytes: int | None = None
     tokens: int | None = None
-    basis: str = Basis.RULE
+    basis: Basis = Basis.RULE
     needs: str = ""
 
 
@@ -129,10 +130,8 @@ def _candidates(case: Case) -> Iterator[Remedy]:
             yield from _others(case)
             yield from _startup_share(case)
             yield from _feasible_share(case)
-            yield from _shorter(case)
-            yield from _narrow_kv(case)
-            yield from _more_share(case)
-            yield from _more_ranks(case)
+            if facts.stage is not Stage.STARTUP_CHECK:
+                yield from _static_set(case)
         case FailureClass.WARM_UP:
             yield from _fewer_sequences(case)
             yield from _smaller_steps(case)
@@ -155,6 +154,15 @@ def _candidates(case: Case) -> Iterator[Remedy]:
             yield from _wait(case)
         case _:
             yield from _less_share(case)
+
+
+def _static_set(case: Case) -> Iterator[Remedy]:
+    """Of a static set that does not fit: KV only where KV was asked for."""
+    if case.facts.stage in (Stage.KV_SIZING, Stage.KV_ALLOC, None):
+        yield from _shorter(case)
+        yield from _narrow_kv(case)
+        yield from _more_share(case)
+    yield from _more_ranks(case)
 
 
 def transient_bytes(rank: RankLedger) -> int:
@@ -315,6 +323,15 @@ def _bytes_per_token(case: Case) -> float | None:
 def _more_share(case: Case) -> Iterator[Remedy]:
     """Only where the engine's own share, not the device, is what ran out."""
     if case.facts.stage is not Stage.KV_SIZING or case.sums.missing_bytes is None:
+        return
+    if "kv_cache_memory_bytes" in case.settings:
+        yield Remedy(
+            change=f"raise kv_cache_memory_bytes by {format_bytes(case.missing_bytes or 0)}",
+            effect="it is what KV was given, whatever the share is; the device must have it free",
+            frees_bytes=case.missing_bytes,
+            tokens=0,
+            basis=Basis.MESSAGES,
+        )
         return
     name, share = case.knobs.share, _ratio(case, case.knobs.share)
     total = case.facts.total_bytes or case.moment.sizes.get("total_bytes")
@@ -735,7 +752,7 @@ def _host(case: Case) -> Iterator[Remedy]:
             frees_bytes=facts.requested_bytes.expected,
             basis=Basis.MESSAGES,
         )
-    resident = case.moment.sizes.get("anon_rss_bytes")
+    resident = facts.resident_bytes
     yield Remedy(
         change="raise the container's or host's limit, or let fewer processes load at once",
         effect=f"the killed process had {format_bytes(resident.expected)} resident" if resident else "",

@@ -207,7 +207,7 @@ RULES: tuple[Rule, ...] = (
         "small-segment-at-the-brim",
         ("requested_bytes", "free_bytes", "total_bytes", "engine"),
         _brim,
-        {WARM: STRONG},
+        {WARM: SUGGESTS},
         "a small tensor found no room for one segment: the share was spent on the pool and what comes after it "
         "(private pools of graphs cannot use others' free blocks) had none",
     ),

@@ -11,6 +11,7 @@ from msgspec import Meta
 from vramledger.diagnosis.arithmetic import Arithmetic
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.evidence_lines import evidence_lines
+from vramledger.diagnosis.remedies import Basis
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.documents.plan import SCHEMA_VERSION, ByteInterval, SchemaVersion, byte_interval
 from vramledger.ledger import ByteRange, Owner
@@ -90,7 +91,7 @@ class RemedyDocument(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     frees_bytes: int | None
     tokens: Annotated[int | None, Meta(description="What the KV pool gains, negative: loses.")]
-    basis: str
+    basis: Basis
     needs: str
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.evidence_lines import evidence_lines
-from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.ledger import ByteRange
 from vramledger.report.text import Line, columns, line, wrapped
@@ -143,7 +143,7 @@ def _numbers(told: Diagnosis, width: int) -> Iterator[Line]:
             ("wanted", sums.wanted_bytes),
             ("available", sums.available_bytes),
             ("missing", sums.missing_bytes),
-            ("device", sums.total_bytes),
+            ("limit" if told.facts.domain is Domain.HOST else "device", sums.total_bytes),
         )
         if size is not None
     ]

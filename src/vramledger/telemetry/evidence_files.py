@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from vramledger.diagnosis.frames import FRAMES
-from vramledger.diagnosis.gathering import Peak
+from vramledger.diagnosis.gathering import FreePieces
 from vramledger.diagnosis.messages import FAILURES
 from vramledger.diagnosis.remarks import LONGEST_TEXT_BYTES
 from vramledger.diagnosis.thinning import thinned
@@ -29,7 +29,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 
     observations: tuple[Observation, ...]
     samples: tuple[Sample, ...]
-    snapshots: tuple[Peak, ...]
+    snapshots: tuple[FreePieces, ...]
     kinds: tuple[tuple[str, str], ...]
     engines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
     """
     observations: list[Observation] = []
     samples: list[Sample] = []
-    peaks: list[Peak] = []
+    pieces: list[FreePieces] = []
     kinds: list[tuple[str, str]] = []
     engines: list[str] = []
     notes: list[str] = []
@@ -50,7 +50,7 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
         kind = kind_of_file(path)
         kinds.append((path, kind))
         if kind == "snapshot":
-            peaks += peaks_of(path)
+            pieces += free_pieces(path)
         elif kind == "series":
             from vramledger.telemetry.series_file import read_series
 
@@ -71,7 +71,7 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
     return Collected(
         observations=tuple(observations),
         samples=tuple(samples),
-        snapshots=tuple(peaks),
+        snapshots=tuple(pieces),
         kinds=tuple(kinds),
         engines=tuple(engines),
         notes=tuple(notes),
@@ -94,14 +94,14 @@ def kind_of_file(path: str) -> str:
     return "series" if looks_like_series(head) else "log"
 
 
-def peaks_of(path: str) -> list[Peak]:
+def free_pieces(path: str) -> list[FreePieces]:
     """The pools of each device of a snapshot; the device of a failure in its history first."""
     from vramledger.telemetry.snapshots import device_states, read_snapshot
 
     snapshot = read_snapshot(path)
     failed = [item.device for item in snapshot.failures]
     found = [
-        Peak(
+        FreePieces(
             source=path,
             device=state.device,
             largest_free_run_bytes=max(
@@ -113,7 +113,7 @@ def peaks_of(path: str) -> list[Peak]:
         )
         for state in device_states(snapshot)
     ]
-    return sorted(found, key=lambda peak: peak.device not in failed)
+    return sorted(found, key=lambda item: item.device not in failed)
 
 
 _PROGRAMS_OWN = frozenset({Event.VERSION, Event.SETTINGS, Event.LOAD_BEGIN, Event.KV_POOL, Event.READY})
