@@ -343,3 +343,16 @@ def test_what_a_killed_process_held_is_in_the_numbers() -> None:
     (own,) = (item.bytes for item in found.arithmetic.holders if item.who.startswith("memory of"))
     assert own.expected == 33_554_432 * 1024
     assert any("32.00 GiB resident" in item.effect for item in remedies_of(found))
+
+
+def test_ranks_with_logs_of_their_own_are_one_instance() -> None:
+    first = vllm(
+        "vllm-0.32.0-pressure.log",
+        until="Running: 1 reqs",
+        more=error("16:35:37", "NCCL error: unhandled cuda error", "Worker_TP0 pid=1"),
+    )
+    second = error("16:35:36", oom(), "Worker_TP1 pid=2") + "\n"
+    found = one(first, second)
+    assert found.incident.first.process == "Worker_TP1 pid=2"
+    assert found.facts.previous_engine_s is None
+    assert len(found.incident.lines) == 2

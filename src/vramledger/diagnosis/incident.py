@@ -212,6 +212,8 @@ def _earlier(
     """The last line of an instance that ran on the same device before this one began, where it is known when."""
     if same_source:
         return same_source[-1]
+    if not instance and first.values.get("stage") != "startup-check":
+        return None  # its own start was not read, so nothing tells what came before it
     start = instance[0].at_s if instance else first.at_s
     if start is None:
         return None
