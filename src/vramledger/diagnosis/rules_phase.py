@@ -240,7 +240,7 @@ RULES: tuple[Rule, ...] = (
         "refused-for-activation",
         ("stage", "activation_bytes"),
         _refused_for_activation,
-        {WARM: DECIDES},
+        {WARM: DECIDES, LOAD: Weight.AGAINST},
         "the profile's peak is larger than the weights and than what is missing: it is the dominant term",
     ),
     _rule(
