@@ -45,6 +45,7 @@ docs: accuracy
 	$(BIN)/python -m tools.readme
 	$(BIN)/python -m vramledger.report.schema schema
 	$(BIN)/python -m tools.search_page
+	$(BIN)/python -m tools.diagnosis_page
 
 # Plans against the classes of a vLLM installation: make conformance VLLM=0.32.0 VLLM_VENV=.vllm (needs uv and
 # 2 GB). DEVICE=H100 asks its CUDA platform instead of the CPU's; no GPU is needed for either.

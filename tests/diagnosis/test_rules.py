@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import fields
+from tools.diagnosis_page import PAGE, page
 
 from vramledger.diagnosis.classify import RULES, classify
 from vramledger.diagnosis.facts import HOW_TO_LEARN, Facts, told
@@ -163,3 +164,7 @@ def test_words_alone_are_never_sure() -> None:
     answer = classify(Facts(symptoms=frozenset({"growth"})))
     assert answer.failure_class is FailureClass.DECODE_GROWTH
     assert answer.confidence is not Confidence.HIGH
+
+
+def test_the_page_shows_these_rules() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tools.diagnosis_page`"
