@@ -71,6 +71,20 @@ RULES: tuple[Rule, ...] = (
         "the table of request slots is full; slots are counted, not bytes",
     ),
     _rule(
+        "shared-segment-at-start",
+        ("domain",),
+        lambda facts: facts.domain is Domain.SHARED_SEGMENT and not facts.served and facts.ready is not True,
+        {LOAD: STRONG},
+        "the shared-memory mount is full, not the device: its segments are made when processes start",
+    ),
+    _rule(
+        "shared-segment-in-service",
+        ("domain",),
+        lambda facts: facts.domain is Domain.SHARED_SEGMENT and (facts.served or facts.ready is True),
+        {GROWTH: STRONG},
+        "the shared-memory mount is full, not the device, and the instance was in service: what is kept there grew",
+    ),
+    _rule(
         "benign-alone",
         ("domain",),
         lambda facts: facts.standing is Standing.BENIGN,
