@@ -51,6 +51,20 @@ def classify(facts: Facts) -> Answer:
     )
     best = scores[0] if scores else None
     second = scores[1] if len(scores) > 1 else None
+    if (
+        best is not None
+        and second is not None
+        and best[1] == second[1]
+        and _same_grounds(spoken, best[0], second[0])
+    ):
+        return Answer(
+            failure_class=None,
+            runner_up=None,
+            confidence=Confidence.LOW,
+            scores=tuple(scores),
+            spoken=spoken,
+            surer=_surer(spoken, Confidence.LOW, frozenset((best[0], second[0]))),
+        )
     if not (facts.kind or facts.symptoms or facts.device_slope_bytes_per_h or facts.host_slope_bytes_per_h):
         # Only where a log ends tells it.
         return Answer(
@@ -73,6 +87,11 @@ def classify(facts: Facts) -> Answer:
         if facts.standing is Standing.CONSEQUENCE
         else _surer(spoken, confidence, frozenset(pair[0] for pair in (best, second) if pair is not None)),
     )
+
+
+def _same_grounds(spoken: Spoken, one: FailureClass, other: FailureClass) -> bool:
+    """Whether the same rules speak for both, so that nothing tells them apart."""
+    return all(rule.says.get(one, 0) == rule.says.get(other, 0) for rule in spoken.applied)
 
 
 def _confidence(

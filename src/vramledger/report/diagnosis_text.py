@@ -99,6 +99,9 @@ def _title(told: Diagnosis) -> str:
         if found is FailureClass.NONE
         else found.value
     )
+    rivals = [kind.value for kind, score in answer.scores if score == answer.scores[0][1]]
+    if found is None and len(rivals) > 1:
+        name += f": {' or '.join(rivals)}"
     parts = [f"{name}" if found is None else f"{name}, {answer.confidence.value} confidence"]
     if answer.runner_up is not None:
         parts.append(f"next {answer.runner_up.value}")
