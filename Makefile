@@ -7,6 +7,7 @@ DATA ?= data
 EXAMPLES ?= 2000
 VLLM ?= 0.32.0
 VLLM_VENV ?= .vllm
+ENGINE ?= llamacpp
 TRANSFORMERS ?= 5.23.0
 TRANSFORMERS_VENV ?= .transformers
 DEVICE ?=
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp docs bench bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -64,6 +65,13 @@ conformance-transformers: $(VENV)/.run
 agreement-llamacpp: $(VENV)/.dev
 	$(BIN)/python -m tools.llamacpp_agreement --table docs/llamacpp-agreement.md \
 		--record tests/engines/recorded/llamacpp-b11549.jsonl
+
+# Whole releases on real engines: make real-engines starts llama.cpp's own server a few times (two minutes);
+# ENGINE=vllm starts vLLM's CPU build with tiny models made on the spot (needs uv, 2 GB and half an hour).
+real-engines: $(VENV)/.dev
+	$(BIN)/python -m tools.real_engines --engine "$(ENGINE)" --table build/real-engines.md \
+		$(if $(filter vllm,$(ENGINE)),--version "$(VLLM)" --venv "$(VLLM_VENV)" \
+			$(if $(wildcard $(VLLM_VENV)),,--make "$(VLLM)" --uv "$(UV)"))
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

@@ -94,6 +94,14 @@ def write_message(message: str) -> None:
         abandon(sys.stderr)
 
 
+def write_error_page(lines: Iterable[Line]) -> None:
+    """A page beneath a message on stderr, without colour, where that is possible."""
+    try:
+        _write(render(lines, colour=False), sys.stderr)
+    except (OutputError, ReaderGone):
+        abandon(sys.stderr)
+
+
 def abandon(stream: TextIO | None) -> None:
     """Send what is still buffered nowhere; writing it once more would fail when the interpreter closes the stream."""
     if stream is not None:

@@ -19,7 +19,8 @@ from vramledger.cli.options import (
 
 if TYPE_CHECKING:
     from vramledger.manifest.audit import Policy
-    from vramledger.release.steps import Release
+    from vramledger.release.steps import Order, Release
+    from vramledger.telemetry.engine_process import EngineDied
 
 START = "Start"
 
@@ -41,7 +42,8 @@ Examples:
     --launch 'docker run ... --model-path {model} --port {port}' --facts facts.json
 
 \b
-Exit codes: 0 the policy lets the release through, 14 it does not, 15 the engine ended or was never ready;
+Exit codes: 0 the policy lets the release through, 14 it does not, 15 the engine ended or was never ready, with a
+diagnosis of its log on stderr;
 2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
 
@@ -71,14 +73,16 @@ def run_release(
     from vramledger.cli.manifest_inputs import facts_from, time_text
     from vramledger.cli.output import page_width, write_page, write_text
     from vramledger.cli.progress import Watch
+    from vramledger.cli.termination import ends_when_told
     from vramledger.manifest.audit import Policy, trips
     from vramledger.release.steps import Order, release
+    from vramledger.telemetry.engine_process import EngineDied
 
     facts, records = facts_from(facts_file, capacity_file)
     order = Order(
         model=model,
         engine=engine,
-        device=device if device is not None else _this_machine(),
+        device=device if device is not None else _this_machine(engine),
         out=out,
         at=time_text(at),
         made_by=f"vramledger {vramledger.__version__}",
@@ -92,8 +96,11 @@ def run_release(
         sources=records,
         ready_s=ready,
     )
-    with Watch() as watch:
-        found = release(order, told=watch.tell)
+    try:
+        with ends_when_told(), Watch() as watch:
+            found = release(order, told=watch.tell)
+    except EngineDied as problem:
+        return _died(problem, order, as_json=as_json)
     _write_audit(found, out / "audit.json", Policy(policy))
     if as_json:
         from vramledger.manifest.writing import manifest_bytes
@@ -104,6 +111,23 @@ def run_release(
 
         write_page(release_lines(found, out=out, policy=Policy(policy), width=page_width()))
     return AUDIT_FAILED if trips(found.audit, Policy(policy)) else HOLDS
+
+
+def _died(problem: EngineDied, order: Order, *, as_json: bool) -> int:
+    """Say that the engine ended, and beneath it what its log and the series tell of why; both on stderr."""
+    from vramledger.cli.output import page_width, write_error, write_error_page
+    from vramledger.errors import VramledgerError
+    from vramledger.release.autopsy import autopsy
+    from vramledger.report.autopsy_text import autopsy_lines
+
+    write_error(problem.code, problem.message, problem.facts, as_json=as_json)
+    try:
+        found = autopsy(order, (order.out / "engine.log", order.out / "series.jsonl"))
+    except VramledgerError as unread:
+        write_error_page(autopsy_lines(None, unread=unread.message, tail=str(problem.facts["tail"])))
+    else:
+        write_error_page(autopsy_lines(found, tail=str(problem.facts["tail"]), width=page_width()))
+    return problem.exit_code
 
 
 def _write_audit(found: Release, path: Path, policy: Policy) -> None:
@@ -123,12 +147,13 @@ def _write_audit(found: Release, path: Path, policy: Policy) -> None:
         raise OutputError(f"{path}: {problem.strerror or problem}") from None
 
 
-def _this_machine() -> str:
+def _this_machine(engine: str) -> str:
     """The device that the driver names, else this host as a device."""
+    from vramledger.engines import engine_name
     from vramledger.errors import DeviceError
     from vramledger.release.machine import this_machine
 
-    found = this_machine()
+    found = this_machine(engine_name(engine))
     if found is None:
         raise DeviceError("this machine's device is not known; give --device", device="")
     return found

@@ -14,7 +14,8 @@ TERMINATED = 128 + signal.SIGTERM
 @contextmanager
 def ends_when_told() -> Iterator[None]:
     """While it is open SIGTERM raises SystemExit with the code that a shell gives it, so that half a file and worker
-    processes are cleared away as after Ctrl-C. Does nothing outside the main thread, which alone gets signals."""
+    processes are cleared away as after Ctrl-C; a second one does not disturb that. Does nothing outside the main thread, which alone
+    gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -26,4 +27,5 @@ def ends_when_told() -> Iterator[None]:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(TERMINATED)

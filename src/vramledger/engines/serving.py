@@ -30,6 +30,8 @@ class Serving(Struct, frozen=True, kw_only=True):
     `program` and `listen` may hold {model}, {host} and {port}; `always` stands after them (metrics, log lines that are read
     later). `plan_only` are flags that only a plan understands, beside REQUEST_FLAGS; `names` the server's spelling of a flag where
     it is not the option's. `negates` tells whether a switch has a --no- form.
+    `rank_processes` are beginnings of the names of the processes that hold ranks, the first of which any process bears being the one
+    that counts; empty where one process is the whole server.
     """
 
     program: tuple[str, ...]
@@ -38,6 +40,7 @@ class Serving(Struct, frozen=True, kw_only=True):
     plan_only: frozenset[str] = frozenset()
     names: Mapping[str, str] = {}
     negates: bool = True
+    rank_processes: tuple[str, ...] = ()
 
 
 def serve_command(

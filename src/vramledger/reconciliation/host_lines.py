@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramledger.answer import Plan
+from vramledger.engines import find_serving
 from vramledger.ledger import Entry, Owner, Phase
 from vramledger.measurement import HostMemory, Measurement
 from vramledger.reconciliation.coverage import together
@@ -11,8 +12,12 @@ from vramledger.reconciliation.result import Interval, Line, Section, Standing, 
 
 
 def host_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
-    """What the engine states of its host memory, the processes' sum (proportional shares where all tell them), and each
-    process."""
+    """What the engine states of its host memory, its processes' sum beside what the ledger has, and each process.
+
+    Where ranks live on the host the sum is of the processes that hold them: a server's front ends are no part of a plan. It lies
+    between the proportional shares, less than what the instance would hold alone, and the resident sets, which count shared pages
+    in each process.
+    """
     told = [figure for figure in measurement.figures if figure.on_host]
     lines = [line_of_figure(figure, plan.host, Section.HOST) for figure in told]
     last = {(item.process, item.pid): item for item in measurement.host}
@@ -24,18 +29,16 @@ def host_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _sum(plan: Plan, found: tuple[HostMemory, ...]) -> Line:
+def _sum(plan: Plan, everything: tuple[HostMemory, ...]) -> Line:
+    found = _of_ranks(plan, everything) if is_on_host(plan) else everything
     phase = found[-1].phase
-    proportional = all(item.pss_bytes is not None for item in found)
-    sizes = [item.pss_bytes if proportional else item.rss_bytes for item in found]
-    held = sum(size for size in sizes if size is not None)
-    how = "proportional" if proportional else "resident, shared pages counted in each"
     entries = host_entries(plan)
     ours = _predicted(entries, phase)
-    measured = None if all(size is None for size in sizes) else Interval(held, held, held)
+    measured = _held(found)
+    what = f"{len(found)} {'process' if len(found) == 1 else 'processes'}"
     return Line(
         section=Section.HOST,
-        name=f"{len(found)} {'process' if len(found) == 1 else 'processes'} ({how})",
+        name=f"{what} (proportional to resident)" if _has_both(found) else f"{what} (resident)",
         unit=Unit.BYTES,
         standing=standing_of(ours, measured),
         predicted=ours,
@@ -44,6 +47,27 @@ def _sum(plan: Plan, found: tuple[HostMemory, ...]) -> Line:
         phase=phase,
         evidence=found[-1].evidence,
     )
+
+
+def _of_ranks(plan: Plan, found: tuple[HostMemory, ...]) -> tuple[HostMemory, ...]:
+    serving = find_serving(plan.inputs.engine)
+    for beginning in serving.rank_processes if serving is not None else ():
+        if chosen := tuple(item for item in found if item.process.startswith(beginning)):
+            return chosen
+    return found
+
+
+def _has_both(found: tuple[HostMemory, ...]) -> bool:
+    return all(item.pss_bytes is not None and item.rss_bytes is not None for item in found)
+
+
+def _held(found: tuple[HostMemory, ...]) -> Interval | None:
+    shares = [size for item in found if (size := _resident(item)) is not None]
+    resident = [size for item in found if (size := item.rss_bytes) is not None]
+    if not shares:
+        return None
+    low, high = sum(shares), sum(resident) if _has_both(found) else sum(shares)
+    return Interval(low, high if len(found) == 1 else low, max(low, high))
 
 
 def host_entries(plan: Plan) -> tuple[Entry, ...]:

@@ -10,7 +10,15 @@ from vramledger.answer import Plan
 from vramledger.ledger import ByteRange, Owner, total
 from vramledger.measurement import MeasuredPool, Measurement
 from vramledger.pool import IntRange, KvPool
-from vramledger.reconciliation.result import Interval, Line, Section, Unit, interval, standing_of
+from vramledger.reconciliation.result import (
+    Interval,
+    Line,
+    Section,
+    Standing,
+    Unit,
+    interval,
+    standing_of,
+)
 
 _DRAFT = "draft"
 _KINDS = {
@@ -21,13 +29,30 @@ _KINDS = {
 
 
 def pool_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
-    """Bytes, blocks, tokens and requests at once; of a pool of one kind of layers only what the plan has of that kind."""
+    """Bytes, blocks, tokens and requests at once; of a pool of one kind of layers only what the plan has of that kind.
+
+    What several sources tell of one pool alike stands once, from the one that tells it most closely.
+    """
     size = total_bytes(measurement)
-    main = main_pool(measurement)
     out: list[Line] = []
     for found in measurement.pools:
-        out.extend(_lines(plan.kv_pool, replace(found, bytes=size) if found is main else found))
+        told = replace(found, bytes=size) if not found.kind and found.bytes is not None else found
+        for line in _lines(plan.kv_pool, told):
+            _add(out, line)
     return tuple(out)
+
+
+def _add(lines: list[Line], new: Line) -> None:
+    """Where a line of the same figure is there that may mean the same, the closer of both stays."""
+    for at, old in enumerate(lines):
+        if old.name == new.name and standing_of(old.measured, new.measured) is Standing.INSIDE:
+            lines[at] = min(old, new, key=_width)
+            return
+    lines.append(new)
+
+
+def _width(line: Line) -> float:
+    return 0 if line.measured is None else line.measured.high - line.measured.low
 
 
 def main_pool(measurement: Measurement) -> MeasuredPool | None:
@@ -36,10 +61,17 @@ def main_pool(measurement: Measurement) -> MeasuredPool | None:
 
 
 def total_bytes(measurement: Measurement) -> ByteRange | None:
-    """Bytes of all pools, a draft's apart, which no plan counts among its pool; None where one is not told."""
-    pools = [pool for pool in measurement.pools if pool.kind != _DRAFT]
-    sizes = [pool.bytes for pool in pools if pool.bytes is not None]
-    return total(sizes) if sizes and len(sizes) == len(pools) else None
+    """Bytes of all pools, a draft's apart, which no plan counts among its pool; None where one is not told. Several sources may
+    tell one pool: the closest print counts."""
+    closest: dict[str, ByteRange | None] = {}
+    for pool in measurement.pools:
+        if pool.kind == _DRAFT:
+            continue
+        known, size = closest.get(pool.kind), pool.bytes
+        if known is None or (size is not None and size.high - size.low < known.high - known.low):
+            closest[pool.kind] = size
+    sizes = [size for size in closest.values() if size is not None]
+    return total(sizes) if sizes and len(sizes) == len(closest) else None
 
 
 def _lines(pool: KvPool | None, found: MeasuredPool) -> Iterator[Line]:

@@ -226,6 +226,7 @@ def _run(
             UsageProbe([metrics], pool_tokens=planned.kv_pool.tokens.expected if planned.kv_pool else 1),
             mark=mark,
         )
+        engine.check()
         live.append(_asked(url, name))
     return _Run(ready_after_s=waited, exercise=done, live=tuple(live[-1:]))
 

@@ -103,6 +103,20 @@ class EngineProcess:
                 told(waited)
             time.sleep(POLL_S)
 
+    def check(self, patience_s: float = STOP_S) -> None:
+        """Raises EngineDied where it has ended or is no longer healthy since it was ready.
+
+        A server whose worker died may answer for a moment more, or say no before it ends: one that is not healthy is waited for.
+        """
+        start = time.monotonic()
+        while self.exit_code is None:
+            if is_healthy(self.url):
+                return
+            if time.monotonic() - start > patience_s:
+                raise self._died("the engine is no longer healthy")
+            time.sleep(POLL_S)
+        raise self._died(f"the engine ended with {self._ending()} while it was asked")
+
     def stop(self, timeout_s: float = STOP_S) -> None:
         """End the group: SIGTERM, after `timeout_s` SIGKILL. Does nothing to what has ended."""
         process = self._process

@@ -10,4 +10,6 @@ SERVING = Serving(
     always=("--enable-metrics",),
     plan_only=frozenset({"pp_layer_partition", "expandable_segments", "draft_layers", "adapter"}),
     negates=False,
+    # srt/managers/scheduler.py: each rank's scheduler holds its model.
+    rank_processes=("sglang::scheduler",),
 )

@@ -7,6 +7,8 @@ from vramledger.engines.serving import Serving
 SERVING = Serving(
     program=("vllm", "serve", "{model}"),
     listen=("--host", "{host}", "--port", "{port}"),
+    # v1/executor/multiproc_executor.py, v1/engine/core.py: without worker processes the engine core holds the one rank.
+    rank_processes=("VLLM::Worker", "VLLM::EngineCor"),
     # Environment variables and facts of a plan, no arguments of the server.
     plan_only=frozenset(
         {
