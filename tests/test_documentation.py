@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tools import readme
 
 ROOT = Path(__file__).parents[1]
