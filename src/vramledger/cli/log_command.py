@@ -62,7 +62,7 @@ def _follow(found: Iterable[Observation], *, as_json: bool) -> int:
     """Each observation as it is made; on a page of the lines in service one in ten seconds."""
     import msgspec
 
-    from vramledger.cli.output import page_width, write_page, write_text
+    from vramledger.cli.output import escaped, page_width, write_page, write_text
     from vramledger.report.log_document import Phases, observation_document
     from vramledger.report.log_text import observation_lines
     from vramledger.telemetry.log_measurement import REPEATED
@@ -72,7 +72,7 @@ def _follow(found: Iterable[Observation], *, as_json: bool) -> int:
     for observation in found:
         document = observation_document(observation, phases.of(observation.event))
         if as_json:
-            write_text(msgspec.json.encode(document).decode() + "\n")
+            write_text(escaped(msgspec.json.encode(document).decode()) + "\n")
             continue
         at_s = observation.at_s
         if observation.event in REPEATED and at_s is not None:

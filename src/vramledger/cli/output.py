@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 80
 WIDEST = 120
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class ReaderGone(Exception):
@@ -67,7 +69,12 @@ def write_document(document: msgspec.Struct) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    _write(text + "\n", sys.stdout)
+    _write(escaped(text) + "\n", sys.stdout)
+
+
+def escaped(text: str) -> str:
+    """JSON with escapes for what JSON allows raw and a terminal obeys: C1 controls, and marks that turn the direction."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def write_error(code: str, message: str, facts: Mapping[str, object], *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from vramledger.diagnosis.arithmetic import Arithmetic, merged_values
 from vramledger.diagnosis.facts import Facts
 from vramledger.diagnosis.frames import stage_in
-from vramledger.diagnosis.incident import Incident, standing_of
+from vramledger.diagnosis.incident import Incident, kind_of, standing_of
 from vramledger.diagnosis.knobs import knobs_of
 from vramledger.diagnosis.messages.executor_reading import executor_failure
 from vramledger.diagnosis.messages.kind import Domain, Standing
@@ -29,6 +29,7 @@ FRAMES_BEFORE, FRAMES_AFTER = 160, 80
 _HOME = {
     "vllm-cumem-oom": Stage.WAKE,
     "memory-saver-oom": Stage.WAKE,
+    "ggml-buffer": Stage.WEIGHT_LOAD,
 }
 _PROMPT_ROWS = ("prompt_logprobs", "gather_context_logits", "return_logprob", "logits_all", "echo_logprobs")
 _WARMUP_OFF = ("no_warmup", "skip_server_warmup")
@@ -159,8 +160,8 @@ def _stage(
     found = frame_stage(frames)
     if found is not None and found[0] is not Stage.SERVING:
         return found[0], "frame"
-    kind = incident.kind
-    home = None if kind is None else _HOME.get(kind.name)
+    kinds = (kind_of(item) for item in incident.companions)
+    home = next((_HOME[kind.name] for kind in kinds if kind is not None and kind.name in _HOME), None)
     if _one_token_each(incident, now):
         return Stage.DECODE, "log"
     if now.stage is not None and not (home is not None and now.ready is not False):

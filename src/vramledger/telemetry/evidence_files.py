@@ -22,6 +22,8 @@ _PICKLE = b"\x80"
 _ZIP = b"PK\x03\x04"
 _HEAD_BYTES = 4096
 PATTERNS = (*FAILURES, *FRAMES)
+# Lines of saved metrics that explain them.
+_EXPOSITION = (b"# HELP ", b"# TYPE ")
 
 
 class Collected(Struct, frozen=True, kw_only=True):
@@ -145,7 +147,7 @@ def taken_lines(found: Iterable[Observation]) -> set[int]:
 def remarks_of(raw: bytes, source: str, taken: set[int]) -> Iterator[Observation]:
     """The lines of a text that are nobody's log, as observations; `taken` are lines that were read already."""
     for number, line in enumerate(raw.split(b"\n"), 1):
-        if number in taken or not line.strip():
+        if number in taken or not line.strip() or line.startswith(_EXPOSITION):
             continue
         place = Place(source=source, line=number)
         told = read_lines(line, place=place, reference_s=0.0)

@@ -6,12 +6,27 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vramledger.engines.log_pattern import LinePattern
-from vramledger.observation import Value
+from vramledger.observation import Event, Value
 from vramledger.telemetry.log_anchors import automaton, without_digits
 
 Table = tuple[str | None, tuple[LinePattern, ...]]
 Reading = tuple[str | None, LinePattern, Mapping[str, Value]]
 MOST_SHAPES = 20_000
+
+# With these words engines begin a line that quotes what a client sent, or what it was answered: vLLM's request logger,
+# SGLang's --log-requests, llama-server -v, Ollama's debug lines. All that follows are words of people.
+_QUOTES = (
+    "Received request ",
+    "Generated response ",
+    "Receive: obj=",
+    "Finish: obj=",
+    "log_server_r: ",
+    'msg="chat request"',
+    'msg="generate request"',
+    'msg="completion request"',
+)
+_OF_REQUESTS = frozenset({Event.ADMITTED, Event.FINISHED})
+_QUOTES_BEGIN = 200
 
 
 class Matcher:
@@ -67,9 +82,14 @@ def lines_needed(candidates: Iterable[Table]) -> int:
 
 
 def readings(candidates: Iterable[Table], lines: Sequence[str]) -> Iterator[Reading]:
-    """For each table the first pattern that reads the line `lines[0]` with those after it, as far as there are any."""
+    """For each table the first pattern that reads the line `lines[0]` with those after it, as far as there are any.
+
+    A line that quotes a client says nothing but that the request came or ended."""
+    quotes = any(words in lines[0][:_QUOTES_BEGIN] for words in _QUOTES)
     for engine, patterns in candidates:
         for pattern in patterns:
+            if quotes and pattern.event not in _OF_REQUESTS:
+                continue
             text = "\n".join(lines[: 1 + pattern.following]) if pattern.following else lines[0]
             values = pattern.read(text)
             if values is not None:

@@ -182,7 +182,7 @@ PATTERNS = (
     wording(
         NCCL_OOM,
         "out of memory",
-        r"NCCL WARN [^\n]{0,120}[Ff]ailure (?:[0-9]{1,4} )?'out of memory'",
+        r"\b(?:Cuda|CUDA|Hip|HIP) failure (?:[0-9]{1,4} )?'out of memory'",
         stage="first-collective",
     ),
     wording(NCCL_OOM, "out of memory", r"Last error:.{0,200}'out of memory'", stage="first-collective"),

@@ -232,7 +232,7 @@ PATTERNS = (
         following=2,
         backend="Metal",
     ),
-    wording(BUFFER, "alloc_tensor_range: failed", _BUFFER, buffer="weights", stage="weight-load"),
+    wording(BUFFER, "alloc_tensor_range: failed", _BUFFER),  # of weights, KV, states or an adapter
     wording(BUFFER, "gallocr_reserve_n", _BUFFER, buffer="compute", stage="compute-buffers"),
     wording(BUFFER, "gallocr_reserve_n", _OLD_BUFFER, buffer="compute", stage="compute-buffers"),
     wording(HOST_ALLOC, "failed to allocate CPU buffer", _BUFFER),

@@ -30,7 +30,7 @@ _PARTS = (
 # What could happen, or what to do about it.
 _ADVICE = (
     r"\b(?:may|might|could|would|can|if|If|avoid|prevent|avoiding|issues?|e\.g\.|likely|consider|risk|possible|potential|"
-    r"refusing|due to)\b|\?"
+    r"refusing|due to|disabled?|protect(?:ion|ed))\b|\?"
 )
 
 PATTERNS = tuple(

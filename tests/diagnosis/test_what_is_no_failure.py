@@ -1,0 +1,79 @@
+"""Words that read like a failure and are none: what clients wrote, what metrics explain, what settings are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnosis.diagnosed import one, told
+from diagnosis.test_stories import error, oom, vllm
+from vramledger.cli.output import escaped
+from vramledger.diagnosis.diagnosis import diagnose
+from vramledger.diagnosis.messages.kind import Domain
+from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
+from vramledger.telemetry.evidence_files import collect
+
+
+@pytest.mark.parametrize(
+    "quoting",
+    [
+        "INFO 11-29 16:35:40 [logger.py:39] Received request chatcmpl-1: prompt: {text!r}, params: SamplingParams(n=1)",
+        "INFO 11-29 16:35:40 [logger.py:80] Generated response chatcmpl-1 (streaming): output: {text!r}",
+        "[2026-11-29 16:35:40] Receive: obj=GenerateReqInfo(text={text!r}, sampling_params=None)",
+        "[2026-11-29 16:35:40] Finish: obj=GenerateReqInfo(text='hi'), out={{'text': {text!r}}}",
+        'time=2026-11-29T16:35:40Z level=DEBUG msg="chat request" images=0 prompt={text!r}',
+        "srv  log_server_r: request: {text!r}",
+    ],
+)
+def test_what_a_client_sent_is_no_message_of_a_program(quoting: str) -> None:
+    log = vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=quoting.format(text=oom()))
+    assert told(log) == []
+
+
+def test_a_message_about_a_request_is_one() -> None:
+    log = vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=error("16:35:40", oom()))
+    assert one(log).answer.failure_class is not None
+
+
+def test_help_texts_of_saved_metrics_describe_nothing(tmp_path: Path) -> None:
+    scrape = tmp_path / "vllm.metrics"
+    scrape.write_text(
+        "# HELP vllm:request_prefill_kv_computed_tokens Histogram of new KV tokens computed during prefill\n"
+        "# TYPE vllm:request_prefill_kv_computed_tokens histogram\n"
+        'vllm:request_prefill_kv_computed_tokens_sum{engine="0"} 12.0\n'
+    )
+    assert diagnose(collect([str(scrape)]).observations) == []
+
+
+def test_a_killer_that_is_turned_off_killed_nothing() -> None:
+    assert told("oom_score_adj set to 0; OOM killer disabled for this container\n") == []
+
+
+def test_the_buffer_is_named_by_the_line_after_the_shared_function() -> None:
+    found = one(
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 16384.00 MiB on device 0: cudaMalloc failed: out of memory\n"
+        "alloc_tensor_range: failed to allocate CUDA0 buffer of size 17179869184\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n"
+    )
+    assert (found.answer.failure_class, found.facts.stage) == (FailureClass.LOAD_TIME, Stage.KV_ALLOC)
+
+
+def test_a_communicator_says_so_without_its_debug_prefix() -> None:
+    found = one(error("16:08:10", "Cuda failure 2 'out of memory'"))
+    assert (found.facts.kind, found.facts.stage) == ("nccl-oom", Stage.FIRST_COLLECTIVE)
+
+
+def test_a_full_mount_of_shared_memory_is_none_of_the_classes() -> None:
+    found = one(
+        vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more="Fatal Python error: Bus error")
+    )
+    assert found.facts.domain is Domain.SHARED_SEGMENT
+    assert (found.answer.failure_class, found.answer.confidence) == (FailureClass.NONE, Confidence.MEDIUM)
+
+
+def test_json_holds_nothing_that_a_terminal_obeys() -> None:
+    text = json.dumps({"model": "a\x9b2J\u202eb"}, ensure_ascii=False)
+    assert escaped(text).isascii()
+    assert json.loads(escaped(text)) == json.loads(text)
