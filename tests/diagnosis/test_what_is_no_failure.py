@@ -11,8 +11,8 @@ from diagnosis.diagnosed import one, told
 from diagnosis.test_stories import error, oom, vllm
 from vramledger.cli.output import escaped
 from vramledger.diagnosis.diagnosis import diagnose
-from vramledger.diagnosis.messages.kind import Domain
-from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
+from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.terms import FailureClass, Stage
 from vramledger.telemetry.evidence_files import collect
 
 
@@ -65,12 +65,24 @@ def test_a_communicator_says_so_without_its_debug_prefix() -> None:
     assert (found.facts.kind, found.facts.stage) == ("nccl-oom", Stage.FIRST_COLLECTIVE)
 
 
-def test_a_full_mount_of_shared_memory_is_none_of_the_classes() -> None:
-    found = one(
-        vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more="Fatal Python error: Bus error")
+def test_what_is_killed_because_it_does_not_end_in_time_did_not_fail() -> None:
+    ending = "INFO 11-29 16:36:00 [launcher.py:79] Shutting down FastAPI HTTP server.
+container exited with code 137"
+    assert told(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=ending)) == []
+
+
+def test_a_process_found_dead_failed_for_reasons_that_nobody_printed() -> None:
+    dead = "
+".join(
+        (
+            error("16:36:00", "Engine core proc EngineCore_0 died unexpectedly, shutting down client."),
+            "INFO 11-29 16:36:01 [launcher.py:79] Shutting down FastAPI HTTP server.",
+        )
     )
-    assert found.facts.domain is Domain.SHARED_SEGMENT
-    assert (found.answer.failure_class, found.answer.confidence) == (FailureClass.NONE, Confidence.MEDIUM)
+    found = one(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=dead))
+    assert found.facts.standing is Standing.CONSEQUENCE
+    assert found.answer.failure_class is None
+    assert "kernel log" in found.answer.surer[0]
 
 
 def test_json_holds_nothing_that_a_terminal_obeys() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from vramledger.diagnosis.messages import KINDS
-from vramledger.diagnosis.messages.kind import MessageKind, Standing
+from vramledger.diagnosis.messages.kind import Domain, MessageKind, Standing
 from vramledger.diagnosis.timeline import in_order
 from vramledger.observation import Event, Observation
 
@@ -102,6 +102,8 @@ def standing_of(item: Observation) -> Standing | None:
 
 def _ended_badly(item: Observation) -> bool:
     code, signal = item.values.get("exit_code"), item.values.get("signal")
+    if "exited" in item.values and code is None and signal is None:
+        return True  # found dead by another process: nobody asked it to end
     return str(signal).upper() in _BAD_SIGNALS or (isinstance(code, int) and code not in (0, 130, 143))
 
 
@@ -130,7 +132,7 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
         elif item.event in _PROGRESS:
             leaving.pop(item.place.source, None)
         if (
-            standing is Standing.CONSEQUENCE
+            (standing is Standing.CONSEQUENCE or _killed(item))
             and item.place.source in leaving
             and _near(leaving[item.place.source], item.at_s)
             and started is None
@@ -161,6 +163,12 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
     if real:
         return real
     return sorted(mild.values(), key=lambda found: found[0])
+
+
+def _killed(item: Observation) -> bool:
+    """Whether a process was ended from outside for reasons that are not told: also what does not end in time is killed."""
+    kind = kind_of(item)
+    return kind is not None and kind.domain is Domain.HOST and not kind.proves_memory
 
 
 def _near(last_at: float | None, at: float | None) -> bool:

@@ -57,13 +57,6 @@ RULES: tuple[Rule, ...] = (
         "a kernel asks for more on-chip memory per block than the hardware has; no device memory is involved",
     ),
     _rule(
-        "shared-segment",
-        ("domain",),
-        _is(Domain.SHARED_SEGMENT),
-        {NONE: DECIDES},
-        "a mount for memory that processes share is full; neither the device nor what the process may hold is",
-    ),
-    _rule(
         "not-memory",
         ("domain",),
         lambda facts: facts.domain is Domain.NONE and facts.standing is Standing.CAUSE,

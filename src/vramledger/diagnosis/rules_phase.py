@@ -64,6 +64,11 @@ def _in_service_on_device(facts: Facts) -> bool:
     return facts.stage in IN_SERVICE and facts.domain in (Domain.DEVICE, None)
 
 
+def _ran_short_in_service(facts: Facts) -> bool:
+    """Not where all that was read is that a process ended: that may be no lack of memory at all."""
+    return _in_service_on_device(facts) and facts.standing is not Standing.CONSEQUENCE
+
+
 def _refused_for_activation(facts: Facts) -> bool:
     """A refusal at KV sizing in which the profile's peak, or the estimate of graphs, is larger than what is missing."""
     if facts.stage is not Stage.KV_SIZING:
@@ -145,14 +150,14 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "in-service-transient",
         ("stage", "engine"),
-        lambda facts: _in_service_on_device(facts) and facts.engine in FIXED_POOL,
+        lambda facts: _ran_short_in_service(facts) and facts.engine in FIXED_POOL,
         {SPIKE: SUGGESTS, GROWTH: HINTS},
         "this engine's KV pool is of fixed size when it serves: what a step needs more is transient, most for prompts",
     ),
     _rule(
         "in-service-growing",
         ("stage", "engine"),
-        lambda facts: _in_service_on_device(facts) and facts.engine not in FIXED_POOL,
+        lambda facts: _ran_short_in_service(facts) and facts.engine not in FIXED_POOL,
         {SPIKE: HINTS, GROWTH: HINTS},
         "this engine may still allocate when it serves: for prompts, and as contexts grow",
     ),
