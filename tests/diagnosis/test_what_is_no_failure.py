@@ -66,14 +66,12 @@ def test_a_communicator_says_so_without_its_debug_prefix() -> None:
 
 
 def test_what_is_killed_because_it_does_not_end_in_time_did_not_fail() -> None:
-    ending = "INFO 11-29 16:36:00 [launcher.py:79] Shutting down FastAPI HTTP server.
-container exited with code 137"
+    ending = "INFO 11-29 16:36:00 [launcher.py:79] Shutting down FastAPI HTTP server.\ncontainer exited with code 137"
     assert told(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=ending)) == []
 
 
 def test_a_process_found_dead_failed_for_reasons_that_nobody_printed() -> None:
-    dead = "
-".join(
+    dead = "\n".join(
         (
             error("16:36:00", "Engine core proc EngineCore_0 died unexpectedly, shutting down client."),
             "INFO 11-29 16:36:01 [launcher.py:79] Shutting down FastAPI HTTP server.",
