@@ -8,7 +8,8 @@ VramledgerError
 │   └── DeviceError         a device name that the catalogue does not have
 ├── UnknownArchitecture     a model this project has no description of       exit 3
 ├── UnknownFormat           a quantisation this project cannot size          exit 3
-└── SourceError             a file or hub that could not be read             exit 4
+├── SourceError             a file or hub that could not be read             exit 4
+└── OutputError             an answer or a file that could not be written    exit 74
 """
 
 from __future__ import annotations
@@ -72,3 +73,13 @@ class UnknownFormat(VramledgerError):
 class SourceError(VramledgerError):
     code = "source"
     exit_code = 4
+
+
+class OutputError(VramledgerError):
+    """What was answered could not be written; the exit code is EX_IOERR of sysexits.h."""
+
+    code = "output"
+    exit_code = 74
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the output cannot be written: {reason}", reason=reason)

@@ -8,6 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
+from vramledger.errors import OutputError
+
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
@@ -28,3 +32,17 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def write_document_file(document: msgspec.Struct, path: Path) -> None:
+    """A published document as indented JSON in a file. Raises OutputError where it cannot be written."""
+    try:
+        with whole_file(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    except (OSError, ValueError) as problem:
+        raise unwritten(path, problem) from None
+
+
+def unwritten(path: Path, problem: OSError | ValueError) -> OutputError:
+    """The error for a file that could not be written; a path with a NUL is a ValueError."""
+    return OutputError(f"{path}: {getattr(problem, 'strerror', None) or problem}")

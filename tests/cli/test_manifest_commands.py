@@ -80,7 +80,7 @@ def test_a_file_that_is_there_stays_without_force(
     assert main(ask(model, "-o", str(file), "--force")) == 0
     assert json.loads(file.read_text())["kind"] == "manifest"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    assert main(ask(model, "-o", str(tmp_path / "no" / "such" / "folder.json"))) == 4
+    assert main(ask(model, "-o", str(tmp_path / "no" / "such" / "folder.json"))) == 74
 
 
 def test_from_a_plan_with_evidence(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def test_host_memory_and_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["sample", "a.csv", "--pid", "1"], 2, "neither"),
         (["sample", "a.jsonl"], 2, "Nothing to sample"),
         (["sample", "a.jsonl", "--phase", "load"], 2, "--phase"),
-        (["sample", "absent/a.jsonl", "--nvml", "--url", "http://127.0.0.1:1"], 4, "cannot be written"),
+        (["sample", "absent/a.jsonl", "--nvml", "--url", "http://127.0.0.1:1"], 74, "cannot be written"),
     ],
 )
 def test_refusals(

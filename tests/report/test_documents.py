@@ -12,9 +12,8 @@ import pytest
 
 from five_kinds import FIVE, checkpoint, planned
 from vramledger import devices
-from vramledger.cli.output import OutputError
 from vramledger.documents.plan import PlanDocument, plan_document
-from vramledger.errors import VramledgerError
+from vramledger.errors import OutputError, VramledgerError
 from vramledger.report.devices_document import DevicesDocument, devices_document
 from vramledger.report.error_document import ErrorCode, ErrorDocument, error_document
 from vramledger.report.model_document import ModelDocument, model_document

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramledger.errors import FlagError, InputError, SourceError
+from vramledger.errors import FlagError, InputError, OutputError, SourceError
 from vramledger.ledger import Phase
 from vramledger.observation import Event, Observation, Place, Sample
 from vramledger.telemetry.marks import MARK, Mark, Marker, MarksReader, marking, marks_file, write_mark
 from vramledger.telemetry.series import Sampler
-from vramledger.telemetry.series_file import SeriesWriter, looks_like_series, read_series, write_series
+from vramledger.telemetry.series_file import SeriesWriter, looks_like_series, read_series
 
 
 class Clock:
@@ -124,6 +124,11 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def write_series(path: Path, samples: list[Sample]) -> None:
+    with SeriesWriter(path) as writer:
+        writer.write(samples)
+
+
 def some(count: int) -> list[Sample]:
     return [
         Sample(at_s=float(at), source="p", name="rss_bytes", value=at * 4096, pid=7, phase=Phase.LOAD)
@@ -214,7 +219,7 @@ def test_a_table_of_what_is_no_number_is_refused(tmp_path: Path) -> None:
 def test_names_and_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlagError, match="neither"):
         SeriesWriter(tmp_path / "a.csv")
-    with pytest.raises(SourceError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         SeriesWriter(tmp_path / "absent" / "a.jsonl")
     with pytest.raises(SourceError, match="cannot be read"):
         list(read_series(tmp_path / "a.jsonl"))

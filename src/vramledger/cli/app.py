@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 import vramledger
-from vramledger.cli.output import OutputError, ReaderGone, abandon, write_error, write_message
-from vramledger.errors import VramledgerError
+from vramledger.cli.output import ReaderGone, abandon, write_error, write_message
+from vramledger.errors import OutputError, VramledgerError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141

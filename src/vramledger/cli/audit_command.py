@@ -31,8 +31,8 @@ _POLICIES = ("release", "strict", "warn")
 
 def run_audit(file: str, *, policy: str, required: tuple[str, ...], as_json: bool) -> int:
     """Read, check, print, and turn the policy into an exit code."""
+    from vramledger.cli.document_files import manifest_from
     from vramledger.cli.exit_codes import AUDIT_FAILED, HOLDS
-    from vramledger.cli.manifest_inputs import manifest_from
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.manifest.audit import Policy, audit, trips
 

@@ -33,8 +33,8 @@ def run_diff(
     before: str, after: str, *, expressions: tuple[str, ...], list_quantities: bool, as_json: bool
 ) -> int:
     """Compare, print, and turn tripped thresholds into an exit code."""
+    from vramledger.cli.document_files import subject_from
     from vramledger.cli.exit_codes import HOLDS, THRESHOLD_TRIPPED, UNTOLD
-    from vramledger.cli.manifest_inputs import subject_from
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.manifest.difference import difference
     from vramledger.manifest.quantities import quantities, value_of

@@ -69,7 +69,7 @@ def run_manifest(words: tuple[str, ...], **options: object) -> int:
 
 
 def _read(action: str, file: str, *, as_json: bool) -> int:
-    from vramledger.cli.manifest_inputs import manifest_from
+    from vramledger.cli.document_files import manifest_from
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.report.manifest_text import manifest_lines
     from vramledger.report.text import line, wrapped
@@ -111,7 +111,7 @@ def _make(
     **flags: object,
 ) -> int:
     import vramledger
-    from vramledger.cli.manifest_inputs import facts_from, measurement_records, time_text
+    from vramledger.cli.document_files import facts_from, measurement_records, plan_from, time_text
     from vramledger.manifest.build import Given, build
     from vramledger.manifest.identity import engine_identity
     from vramledger.reconciliation.reconcile import reconcile
@@ -124,7 +124,8 @@ def _make(
     )
     if plan_file is not None:
         _refuse_flags(device, engine, flags)
-        plan, planned = _plan_from(plan_file)
+        plan, source = plan_from(plan_file)
+        planned: tuple[SourceRecord, ...] = (source,)
     else:
         plan, planned = _plan(checkpoint, device, engine=engine, concurrency=concurrency, flags=flags), ()
     measurement = _measurement(measurement_file, logs, plan.inputs.engine, when)
@@ -219,13 +220,6 @@ def _plan(
     return plan(checkpoint, device, engine=engine, concurrency=concurrency, **flags)  # type: ignore[arg-type]
 
 
-def _plan_from(text: str) -> tuple[Plan, tuple[SourceRecord, ...]]:
-    from vramledger.cli.manifest_inputs import plan_from
-
-    plan, source = plan_from(text)
-    return plan, (source,)
-
-
 def _refuse_flags(device: str | None, engine: str, flags: dict[str, object]) -> None:
     """A plan that was made has its flags; others beside it would not be in it."""
     from vramledger.errors import FlagError
@@ -243,33 +237,24 @@ def _refuse_flags(device: str | None, engine: str, flags: dict[str, object]) -> 
 def _measurement(file: str | None, logs: tuple[str, ...], engine: str, when: str) -> Measurement | None:
     """What was measured: a published measurement, or the engine's log. Times without a year are read as of `when`, so that
     the same inputs give the same bytes."""
-    from vramledger.cli.manifest_inputs import read_file, seconds
+    from vramledger.cli.document_files import measurement_from, seconds
+    from vramledger.cli.measured_log import measured_log
     from vramledger.errors import FlagError
-    from vramledger.models.sources.bounded_file import shown
 
     if file is not None and logs:
         raise FlagError("give --measurement or --log, not both", flag="log")
     if file is not None:
-        from vramledger.documents.measurement_reader import read_measurement
-
-        data, path = read_file(file)
-        return read_measurement(data, where=shown(path))
-    if not logs:
-        return None
-    from vramledger.telemetry.log_measurement import log_measurement
-
-    return log_measurement(logs, engine=engine, now_s=seconds(when))
+        return measurement_from(file)
+    return measured_log(logs, engine=engine, now_s=seconds(when)) if logs else None
 
 
 def _reconciliation(file: str | None) -> tuple[Reconciliation | None, tuple[SourceRecord, ...]]:
     if file is None:
         return None, ()
-    from vramledger.cli.manifest_inputs import read_file, record
-    from vramledger.models.sources.bounded_file import shown
-    from vramledger.reconciliation.document import read_reconciliation
+    from vramledger.cli.document_files import reconciliation_from
 
-    data, path = read_file(file)
-    return read_reconciliation(data, where=shown(path)), (record("reconciliation", path, data),)
+    found, source = reconciliation_from(file)
+    return found, (source,)
 
 
 def _file_option(name: str, flag: str, text: str, *, group: str = EVIDENCE) -> GroupedOption:

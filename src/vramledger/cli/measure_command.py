@@ -52,11 +52,14 @@ def run_measure(
     as_json: bool,
 ) -> int:
     """Read every source, merge, print."""
+    from vramledger.cli.measured_log import measured_log
     from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.documents.measurement import measurement_document
+    from vramledger.models.sources.bounded_file import path_of
     from vramledger.telemetry import measuring
-    from vramledger.telemetry.log_measurement import log_measurement
     from vramledger.telemetry.merging import merged
     from vramledger.telemetry.probes.engine import engine_measurement
+    from vramledger.whole_file import write_document_file
 
     name = _engine(engine)
     token = token_of(token_env)
@@ -64,7 +67,7 @@ def run_measure(
     columns = tuple(part.strip() for part in (smi_columns or "").split(",") if part.strip())
     all_pids = _with_children(pids)
     parts: list[Measurement] = []
-    parts += [log_measurement(text, engine=name) for text in logs]
+    parts += [measured_log((text,), engine=name) for text in logs]
     parts += [engine_measurement(url, engine=name, token=token, limit_s=timeout) for url in urls]
     parts += [measuring.measured_metrics(text, engine=name) for text in metrics]
     parts += [measuring.measured_server_info(text, engine=name) for text in server_info]
@@ -79,10 +82,8 @@ def run_measure(
         raise click.UsageError("Nothing to measure: give a source such as --log, --url or --pid.")
     measurement = merged(parts)
     if out is not None:
-        _write(out, measurement)
+        write_document_file(measurement_document(measurement), path_of(out))
     if as_json:
-        from vramledger.documents.measurement import measurement_document
-
         write_document(measurement_document(measurement))
     elif out is None or out != "-":
         from vramledger.report.measurement_text import measurement_lines
@@ -136,22 +137,6 @@ def _or_a_note(read: Callable[[], Measurement]) -> Iterator[Measurement]:
         yield read()
     except SourceError as problem:
         yield Measurement(sources=(), notes=(problem.message,))
-
-
-def _write(out: str, measurement: Measurement) -> None:
-    import msgspec
-
-    from vramledger.cli.output import OutputError
-    from vramledger.documents.measurement import measurement_document
-    from vramledger.models.sources.bounded_file import path_of
-    from vramledger.whole_file import whole_file
-
-    text = msgspec.json.format(msgspec.json.encode(measurement_document(measurement)), indent=2)
-    try:
-        with whole_file(path_of(out)) as file:
-            file.write(text + b"\n")
-    except OSError as problem:
-        raise OutputError(f"{out}: {problem.strerror or problem}") from None
 
 
 def _files(name: str, flag: str, metavar: str, text: str) -> GroupedOption:

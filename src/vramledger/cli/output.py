@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
-from vramledger.errors import VramledgerError
+from vramledger.errors import OutputError
 from vramledger.report.text import NARROWEST, Line, render, safe
 
 if TYPE_CHECKING:
@@ -24,16 +24,6 @@ _OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 class ReaderGone(Exception):
     """Whoever read our output closed it. Not an OSError, for which click has an exit code of its own."""
-
-
-class OutputError(VramledgerError):
-    """What was answered could not be written; the exit code is EX_IOERR of sysexits.h."""
-
-    code = "output"
-    exit_code = 74
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the output cannot be written: {reason}", reason=reason)
 
 
 def page_width() -> int:

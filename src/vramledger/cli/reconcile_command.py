@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from vramledger.models.checkpoint import Checkpoint
     from vramledger.reconciliation.arguments import PlanArguments
 
-LARGEST_DOCUMENT_BYTES = 2**26
-
 _HELP = """A plan confronted with what was measured: owner by owner, inside or outside, and why.
 
 PLAN is what vramledger plan --json wrote, MEASUREMENT what vramledger measure --json wrote.
@@ -66,12 +64,13 @@ def run_reconcile(
     **flags: object,
 ) -> int:
     """Read or make both sides, compare, print, and turn where it stands into an exit code."""
+    from vramledger.cli.document_files import plan_from
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.reconciliation.reconcile import reconcile
     from vramledger.reconciliation.trials import planner
 
     plan_file, measurement_file = _sides(files, with_log=bool(logs), with_model=model is not None)
-    stored = None if plan_file is None else _read_plan(plan_file)
+    stored = None if plan_file is None else plan_from(plan_file)[0]
     measurement = _measurement(measurement_file, logs)
     given = {name: value for name, value in flags.items() if value is not None}
     checkpoint = None if model is None else _load(model, headers=headers)
@@ -124,40 +123,10 @@ def _sides(files: tuple[str, ...], *, with_log: bool, with_model: bool) -> tuple
 
 
 def _measurement(file: str | None, logs: tuple[str, ...]) -> Measurement:
-    if file is None:
-        return _logged(logs)
-    from vramledger.documents.measurement_reader import read_measurement
+    from vramledger.cli.document_files import measurement_from
+    from vramledger.cli.measured_log import measured_log
 
-    return read_measurement(_bytes(file), where=_shown(file))
-
-
-def _logged(logs: tuple[str, ...]) -> Measurement:
-    """What the last start-up that these logs tell of states."""
-    from vramledger.cli.progress import Reading
-    from vramledger.telemetry.log_files import total_bytes
-    from vramledger.telemetry.log_measurement import log_measurement
-
-    with Reading(total_bytes(logs)) as reading:
-        return log_measurement(logs, read=reading.add)
-
-
-def _read_plan(file: str) -> Plan:
-    from vramledger.documents.plan_reader import read_plan
-
-    return read_plan(_bytes(file), where=_shown(file))
-
-
-def _bytes(file: str) -> bytes:
-    from vramledger.errors import InputError
-    from vramledger.models.sources.bounded_file import path_of, read_whole
-
-    return read_whole(path_of(file), LARGEST_DOCUMENT_BYTES, InputError)
-
-
-def _shown(file: str) -> str:
-    from vramledger.models.sources.bounded_file import path_of, shown
-
-    return shown(path_of(file))
+    return measured_log(logs) if file is None else measurement_from(file)
 
 
 def _load(model: str, *, headers: bool) -> Checkpoint:
@@ -209,19 +178,11 @@ def _asked(
 
 def _write_plan(plan: Plan, measurement: Measurement, path: Path) -> None:
     """The measured plan as a published plan."""
-    import msgspec
-
-    from vramledger.cli.output import OutputError
     from vramledger.documents.plan import plan_document
     from vramledger.reconciliation.measured_plan import reconciled_plan
-    from vramledger.whole_file import whole_file
+    from vramledger.whole_file import write_document_file
 
-    document = plan_document(reconciled_plan(plan, measurement))
-    try:
-        with whole_file(path) as out:
-            out.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-    except OSError as problem:
-        raise OutputError(f"{path}: {problem.strerror or problem}") from None
+    write_document_file(plan_document(reconciled_plan(plan, measurement)), path)
 
 
 command = EngineCommand(

@@ -69,8 +69,8 @@ def run_release(
 ) -> int:
     """Do it, print, and turn the audit into an exit code."""
     import vramledger
+    from vramledger.cli.document_files import facts_from, time_text
     from vramledger.cli.exit_codes import AUDIT_FAILED, HOLDS
-    from vramledger.cli.manifest_inputs import facts_from, time_text
     from vramledger.cli.output import page_width, write_page, write_text
     from vramledger.cli.progress import Watch
     from vramledger.cli.termination import ends_when_told
@@ -131,20 +131,13 @@ def _died(problem: EngineDied, order: Order, *, as_json: bool) -> int:
 
 
 def _write_audit(found: Release, path: Path, policy: Policy) -> None:
-    import msgspec
-
-    from vramledger.cli.output import OutputError
     from vramledger.report.audit_document import audit_document
-    from vramledger.whole_file import whole_file
+    from vramledger.whole_file import write_document_file
 
     document = audit_document(
         found.manifest, found.audit, policy=policy, file=str(path.with_name("manifest.json"))
     )
-    try:
-        with whole_file(path) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-    except OSError as problem:
-        raise OutputError(f"{path}: {problem.strerror or problem}") from None
+    write_document_file(document, path)
 
 
 def _this_machine(engine: str) -> str:

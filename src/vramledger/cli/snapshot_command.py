@@ -69,15 +69,14 @@ def _size(name: str, text: str | None) -> int | None:
 def _draw(svg: str, file: str, snapshot: Snapshot) -> None:
     from pathlib import Path
 
-    from vramledger.cli.output import OutputError
     from vramledger.report.snapshot_picture import snapshot_svg
-    from vramledger.whole_file import whole_file
+    from vramledger.whole_file import unwritten, whole_file
 
     try:
         with whole_file(Path(svg)) as out:
             out.write(snapshot_svg(snapshot, file=file).encode())
-    except OSError as problem:
-        raise OutputError(f"{svg}: {problem.strerror or problem}") from None
+    except (OSError, ValueError) as problem:
+        raise unwritten(Path(svg), problem) from None
 
 
 command = GroupedCommand(

@@ -60,7 +60,7 @@ def run_sweep(
     from collections.abc import Iterable, Iterator
 
     from vramledger.cli.loading import load
-    from vramledger.cli.output import OutputError, write_text
+    from vramledger.cli.output import write_text
     from vramledger.cli.search_options import (
         counts,
         device_names,
@@ -71,6 +71,7 @@ def run_sweep(
         weight_list,
     )
     from vramledger.cli.termination import ends_when_told
+    from vramledger.errors import OutputError
     from vramledger.models.sources.bounded_file import path_of
     from vramledger.report.table_file import (
         TableFormat,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from vramledger.errors import InputError, SourceError
+from vramledger.errors import InputError
 from vramledger.manifest.build import plain
 from vramledger.manifest.canonical import canonical
 from vramledger.manifest.document import ManifestDocument
 from vramledger.models.sources.bounded_file import shown
-from vramledger.whole_file import whole_file
+from vramledger.whole_file import unwritten, whole_file
 
 
 def manifest_bytes(document: ManifestDocument) -> bytes:
@@ -22,7 +22,7 @@ def manifest_bytes(document: ManifestDocument) -> bytes:
 def write_manifest(document: ManifestDocument, path: Path, *, force: bool) -> None:
     """The manifest as a file that appears whole or not at all; without `force` one that is there stays.
 
-    Raises InputError where there is one, SourceError where it cannot be written.
+    Raises InputError where there is one, OutputError where it cannot be written.
     """
     try:
         with whole_file(path, replace=force) as file:
@@ -32,5 +32,4 @@ def write_manifest(document: ManifestDocument, path: Path, *, force: bool) -> No
             f"{shown(path)} exists already; give another -o, or --force to replace it", file=shown(path)
         ) from None
     except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-        raise SourceError(f"{shown(path)} cannot be written: {reason}", file=shown(path)) from None
+        raise unwritten(path, problem) from None

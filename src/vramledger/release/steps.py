@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -52,7 +51,7 @@ from vramledger.telemetry.probes.nvml import Nvml
 from vramledger.telemetry.series import Source
 from vramledger.telemetry.series_file import read_series
 from vramledger.telemetry.series_measurement import series_measurement
-from vramledger.whole_file import whole_file
+from vramledger.whole_file import write_document_file
 
 HOST = "127.0.0.1"
 PHASES = {"warm-up": Phase.WARMUP, "prefill": Phase.PREFILL, "decode": Phase.DECODE}
@@ -118,7 +117,7 @@ def release(order: Order, *, told: Told = lambda _: None) -> Release:
     checkpoint = load_model(found.model)
     flags: dict[str, Any] = {"concurrency": order.concurrency, **order.flags}
     planned = plan(checkpoint, order.device, engine=order.engine, **flags)
-    _write(order.out / "plan.json", plan_document(planned))
+    write_document_file(plan_document(planned), order.out / "plan.json")
     port = free_port()
     url = f"http://{HOST}:{port}"
     command = command_of(order, port)
@@ -139,10 +138,10 @@ def release(order: Order, *, told: Told = lambda _: None) -> Release:
             series_measurement(read_series(series), str(series)),
         )
     )
-    _write(order.out / "measurement.json", measurement_document(measurement))
+    write_document_file(measurement_document(measurement), order.out / "measurement.json")
     told("reconciling")
     reconciled = reconcile(planned, measurement, replan=planner(checkpoint, concurrency=order.concurrency))
-    _write(order.out / "reconciliation.json", reconciliation_document(reconciled))
+    write_document_file(reconciliation_document(reconciled), order.out / "reconciliation.json")
     told("writing the manifest")
     document = _manifest(order, found, checkpoint, planned, build, measurement, reconciled, ran.exercise)
     write_manifest(document, order.out / "manifest.json", force=True)
@@ -310,13 +309,3 @@ def _trials(done: Exercise, planned: Plan) -> tuple[Trial, ...]:
             free_blocks_after=None if blocks is None or after is None else blocks - round(blocks * after),
         ),
     )
-
-
-def _write(path: Path, document: msgspec.Struct) -> None:
-    try:
-        with whole_file(path) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-    except OSError as problem:
-        raise SourceError(
-            f"{path} cannot be written: {problem.strerror or problem}", file=str(path)
-        ) from None

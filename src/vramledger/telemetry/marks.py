@@ -18,10 +18,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vramledger.errors import SourceError
 from vramledger.ledger import Phase
-from vramledger.models.sources.bounded_file import shown
 from vramledger.observation import Event, Observation, Sample
+from vramledger.whole_file import unwritten
 
 MARK = "mark_count"
 BEFORE_LOAD, LOADING, LOADED, SERVING, END = "before load", "load", "after load", "steady", "end"
@@ -110,7 +109,7 @@ def marks_file(series: Path) -> Path:
 
 
 def write_mark(series: Path, label: str, phase: Phase | None = None, *, at_s: float | None = None) -> Mark:
-    """Leave a mark for whoever samples into `series`. Raises SourceError where it cannot be written."""
+    """Leave a mark for whoever samples into `series`. Raises OutputError where it cannot be written."""
     mark = Mark(at_s=time.time() if at_s is None else at_s, label=label[:LONGEST_LABEL], phase=phase)
     path = marks_file(series)
     try:
@@ -118,7 +117,7 @@ def write_mark(series: Path, label: str, phase: Phase | None = None, *, at_s: fl
         with path.open("ab", buffering=0) as file:
             file.write(msgspec.json.encode(mark) + b"\n")
     except OSError as problem:
-        raise SourceError(f"{shown(path)} cannot be written: {problem.strerror}", file=shown(path)) from None
+        raise unwritten(path, problem) from None
     return mark
 
 

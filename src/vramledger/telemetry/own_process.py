@@ -75,7 +75,7 @@ def sampling(
     """While it is open, this process is sampled into `path` (.parquet or .jsonl) by a thread, and at each mark.
 
     Without `sources`, torch's allocator (of the current device) and host memory, as far as they are here. Raises
-    SourceError where there is neither, or the file cannot be written; FlagError for another kind of file.
+    SourceError where there is neither, OutputError where the file cannot be written, FlagError for another kind of file.
     """
     notes: list[str] = []
     asked = list(_own_sources(notes)) if sources is None else list(sources)

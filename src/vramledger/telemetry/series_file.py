@@ -20,6 +20,7 @@ from vramledger.errors import FlagError, InputError, SourceError
 from vramledger.ledger import Phase
 from vramledger.models.sources.bounded_file import regular_file_bytes, shown
 from vramledger.observation import Sample
+from vramledger.whole_file import unwritten
 
 ROWS_OF_A_GROUP = 65_536
 LONGEST_LINE_BYTES = 16_384
@@ -50,7 +51,7 @@ def series_format(path: Path) -> str:
 class SeriesWriter:
     """Writes rows as they come; use as a context. Each `write` is on disk as far as the system takes it.
 
-    On leaving, the file takes its name, also after an error or Ctrl-C: what was sampled is kept. Raises SourceError where it
+    On leaving, the file takes its name, also after an error or Ctrl-C: what was sampled is kept. Raises OutputError where it
     cannot be written.
     """
 
@@ -63,7 +64,7 @@ class SeriesWriter:
         try:
             self._file: BinaryIO = self._beside.open("xb", buffering=0)
         except OSError as problem:
-            raise _unwritable(path, problem) from None
+            raise unwritten(path, problem) from None
 
     def __enter__(self) -> SeriesWriter:
         return self
@@ -79,7 +80,7 @@ class SeriesWriter:
             while data:
                 data = data[self._file.write(data) :]
         except OSError as problem:
-            raise _unwritable(self.path, problem) from None
+            raise unwritten(self.path, problem) from None
         self.rows += len(lines)
 
     def close(self) -> None:
@@ -94,19 +95,7 @@ class SeriesWriter:
             else:
                 self._beside.replace(self.path)
         except OSError as problem:
-            raise _unwritable(self.path, problem) from None
-
-
-def write_series(path: Path, samples: Iterable[Sample]) -> None:
-    """A whole series at once. Raises SourceError where it cannot be written."""
-    with SeriesWriter(path) as writer:
-        batch: list[Sample] = []
-        for sample in samples:
-            batch.append(sample)
-            if len(batch) >= 1_000:
-                writer.write(batch)
-                batch.clear()
-        writer.write(batch)
+            raise unwritten(self.path, problem) from None
 
 
 def read_series(path: Path) -> Iterator[Sample]:
@@ -162,10 +151,6 @@ def looks_like_series(head: bytes) -> bool:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
     return True
-
-
-def _unwritable(path: Path, problem: OSError) -> SourceError:
-    return SourceError(f"{shown(path)} cannot be written: {problem.strerror or problem}", file=shown(path))
 
 
 def _pyarrow() -> Any:

@@ -1,4 +1,4 @@
-"""Files that `manifest`, `diff` and `audit` read, with the digest of each."""
+"""Documents that commands read back from files, with the digest of each that a manifest names."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from vramledger.manifest.document import SourceRecord
     from vramledger.manifest.reader import Reading
     from vramledger.measurement import Measurement
+    from vramledger.reconciliation.result import Reconciliation
     from vramledger.report.diff_document import SideDocument
 
-LIMIT_BYTES = 16 * 2**20
+LIMIT_BYTES = 64 * 2**20
 
 What = Literal["plan", "measurement", "reconciliation", "facts", "capacity"]
 
 
 def read_file(text: str) -> tuple[bytes, Path]:
-    """The whole of a file of at most 16 MiB. Raises SourceError or InputError."""
+    """The whole of a file of at most 64 MiB. Raises SourceError or InputError."""
     path = path_of(text)
     return read_whole(path, LIMIT_BYTES, InputError), path
 
@@ -44,6 +45,22 @@ def plan_from(text: str) -> tuple[Plan, SourceRecord]:
 
     data, path = read_file(text)
     return read_plan(data, where=shown(path)), record("plan", path, data)
+
+
+def measurement_from(text: str) -> Measurement:
+    """The measurement in a file of `vramledger measure --json`."""
+    from vramledger.documents.measurement_reader import read_measurement
+
+    data, path = read_file(text)
+    return read_measurement(data, where=shown(path))
+
+
+def reconciliation_from(text: str) -> tuple[Reconciliation, SourceRecord]:
+    """The reconciliation in a file of `vramledger reconcile --json`."""
+    from vramledger.reconciliation.document import read_reconciliation
+
+    data, path = read_file(text)
+    return read_reconciliation(data, where=shown(path)), record("reconciliation", path, data)
 
 
 def measurement_records(measurement: Measurement) -> tuple[SourceRecord, ...]:
