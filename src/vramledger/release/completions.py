@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vramledger.errors import SourceError
+from vramledger.telemetry.web import fetch_body
+
 LONGEST_LINE_BYTES = 1 << 20
 
 
@@ -23,11 +26,9 @@ class Completion(Struct, frozen=True, kw_only=True):
     seconds since the request was sent. `error` is "" for an answer that ended as it should."""
 
     prompt_tokens: int
-    asked_tokens: int
     output_tokens: int | None = None
     cached_tokens: int | None = None
     first_token_s: float | None = None
-    total_s: float = 0.0
     status: int = 0
     error: str = ""
     dropped: bool = False
@@ -56,19 +57,17 @@ def complete(
     connection = http.client.HTTPConnection(
         parts.hostname or "127.0.0.1", parts.port or 80, timeout=timeout_s
     )
-    asked = Completion(prompt_tokens=len(prompt), asked_tokens=output_tokens)
+    asked = Completion(prompt_tokens=len(prompt))
     start = time.monotonic()
     try:
         connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
             text = response.read(LONGEST_LINE_BYTES).decode("utf-8", "replace")
-            return replace(asked, status=response.status, error=text[:300], total_s=time.monotonic() - start)
+            return replace(asked, status=response.status, error=text[:300])
         return _read(response, asked, start, drop)
     except (OSError, http.client.HTTPException) as problem:
-        return replace(
-            asked, error=f"{type(problem).__name__}: {problem}"[:300], total_s=time.monotonic() - start
-        )
+        return replace(asked, error=f"{type(problem).__name__}: {problem}"[:300])
     finally:
         connection.close()
 
@@ -104,7 +103,6 @@ def _read(
                 return replace(
                     asked,
                     first_token_s=first,
-                    total_s=time.monotonic() - start,
                     status=200,
                     dropped=True,
                 )
@@ -114,7 +112,6 @@ def _read(
         output_tokens=usage.get("completion_tokens"),
         cached_tokens=details.get("cached_tokens"),
         first_token_s=first,
-        total_s=time.monotonic() - start,
         status=200,
         error=error or ("" if ended else "the stream ended before it was done"),
     )
@@ -128,17 +125,12 @@ def _event(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def served_model(url: str, *, timeout_s: float = 10.0) -> str:
+def served_model(url: str) -> str:
     """The name that the server gives its first model, "" where it does not tell."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(
-        parts.hostname or "127.0.0.1", parts.port or 80, timeout=timeout_s
-    )
     try:
-        connection.request("GET", "/v1/models")
-        listed = _event(connection.getresponse().read(LONGEST_LINE_BYTES)).get("data") or [{}]
-        return str(listed[0].get("id", ""))
-    except (OSError, http.client.HTTPException, AttributeError, IndexError):
+        answer = _event(fetch_body(f"{url}/v1/models", limit_bytes=LONGEST_LINE_BYTES))
+    except SourceError:
         return ""
-    finally:
-        connection.close()
+    listed = answer.get("data")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    return str(first.get("id", "")) if isinstance(first, dict) else ""

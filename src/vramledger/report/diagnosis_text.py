@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.evidence_lines import evidence_lines
 from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.ledger import ByteRange
-from vramledger.report.text import Line, columns, line, wrapped
+from vramledger.report.text import Line, columns, line, utc_text, wrapped
 from vramledger.units import counted, format_bytes
 
 _STYLES = {Confidence.HIGH: "bad", Confidence.MEDIUM: "unsure", Confidence.LOW: "unsure"}
@@ -56,7 +55,7 @@ def _failure(told: Diagnosis, width: int, *, explain: bool) -> Iterator[Line]:
             first="  ",
         )
     place = told.incident.first.place
-    when = "" if told.incident.first.at_s is None else f", {_clock(told.incident.first.at_s)}"
+    when = "" if told.incident.first.at_s is None else f", {utc_text(told.incident.first.at_s)}"
     echo = _echo(told)
     yield from wrapped(f"first cause at {place}{when}{echo}", width, first="  ", rest="    ", style="dim")
     yield from _numbers(told, width)
@@ -125,13 +124,6 @@ def _echo(told: Diagnosis) -> str:
     return text + (
         f" by {', '.join(ranks[:4])}{' ...' if len(ranks) > 4 else ''}" if count > 0 and ranks else ""
     )
-
-
-def _clock(at_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{at_s:.3f} s"
 
 
 def _size(size: ByteRange) -> str:

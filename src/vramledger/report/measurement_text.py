@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 from vramledger.ledger import ByteRange
 from vramledger.measurement import (
@@ -15,7 +14,7 @@ from vramledger.measurement import (
     Measurement,
 )
 from vramledger.report.settings_text import settings_text
-from vramledger.report.text import Line, columns, line, ranks_text, wrapped
+from vramledger.report.text import Line, columns, line, ranks_text, utc_text, wrapped
 from vramledger.units import GIB, KIB, MIB
 
 MOST_ROWS = 24
@@ -73,7 +72,7 @@ def _header(measurement: Measurement, width: int) -> Iterator[Line]:
     parts += [" ".join(sizes)] if sizes else []
     yield from wrapped(" · ".join(parts), width, rest="  ", style="head")
     for source in measurement.sources:
-        at = "" if source.from_s is None else f", {_time(source.from_s)}"
+        at = "" if source.from_s is None else f", {utc_text(source.from_s)}"
         if source.until_s is not None and source.from_s is not None and source.until_s - source.from_s >= 1:
             at += f", {source.until_s - source.from_s:,.0f} s"
         yield from wrapped(
@@ -188,10 +187,3 @@ def _bytes(size_bytes: int) -> str:
     if abs(size_bytes) >= MIB:
         return f"{size_bytes / MIB:.1f} MiB"
     return f"{size_bytes / KIB:.1f} KiB"
-
-
-def _time(at_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return "at an impossible time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -131,6 +132,14 @@ def _indent(cell: str) -> str:
     """What stands before the second line of a cell that is set in: a little more than before its first."""
     blanks = len(cell) - len(cell.lstrip())
     return " " * (blanks + 2) if blanks else ""
+
+
+def utc_text(at_s: float) -> str:
+    """Unix time as "2026-11-30 01:02:03 UTC"; as seconds where it is no date."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
+    except (OverflowError, ValueError, OSError):
+        return f"{at_s:.3f} s"
 
 
 def gib(size_bytes: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import socket
@@ -11,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import urlsplit
 
-from vramledger.errors import InputError, VramledgerError
+from vramledger.errors import InputError, SourceError, VramledgerError
+from vramledger.telemetry.web import fetch
 
 POLL_S = 0.1
 STOP_S = 20.0
@@ -166,17 +165,10 @@ class EngineProcess:
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
     """Whether GET url/health answers 200 (vLLM, SGLang, llama.cpp's server and TensorRT-LLM's all have it)."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(
-        parts.hostname or "127.0.0.1", parts.port or 80, timeout=timeout_s
-    )
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        return fetch(f"{url}/health", limit_s=timeout_s).status == 200
+    except SourceError:
         return False
-    finally:
-        connection.close()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
