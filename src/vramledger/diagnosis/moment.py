@@ -86,8 +86,6 @@ class Moment(Struct, frozen=True, kw_only=True):
     free_blocks: int | None = None
     prefill_just_before: bool = False
     decode_just_before: bool = False
-    step_line: Observation | None = None
-    admitted_line: Observation | None = None
     preemptions: int = 0
     sizes: dict[str, ByteRange] = {}
     model: str | None = None
@@ -182,8 +180,6 @@ def moment(before: Sequence[Observation], at_s: float | None) -> Moment:
         free_blocks=_whole(figures, "kv_free_blocks"),
         prefill_just_before=prefill and recent,
         decode_just_before=decode and recent,
-        step_line=step,
-        admitted_line=admitted,
         preemptions=preemptions,
         sizes=sizes,
         model=model,

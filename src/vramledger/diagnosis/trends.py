@@ -24,7 +24,6 @@ class Trend(Struct, frozen=True, kw_only=True):
     slope_bytes_per_h: float
     hours: float
     from_bytes: int
-    until_bytes: int
     fit: float
     load_is_constant: bool | None
 
@@ -100,7 +99,6 @@ def _trend(name: str, source: str, items: list[Sample], steady: bool | None) -> 
         slope_bytes_per_h=slope,
         hours=times[-1],
         from_bytes=int(items[0].value),
-        until_bytes=int(items[-1].value),
         fit=across**2 / (along * spread) if along and spread else 0.0,
         load_is_constant=steady,
     )

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.answer import Plan
-from vramledger.engines import engine_name
 from vramledger.engines.option import plain_name
 from vramledger.errors import FlagError, VramledgerError
 from vramledger.measurement import Measurement
@@ -144,10 +143,6 @@ def _planned(replan: Replan, arguments: PlanArguments) -> Plan | None:
         return replan(arguments)
     except VramledgerError:
         return None
-
-
-def is_same_engine(plan: Plan, measurement: Measurement) -> bool:
-    return measurement.engine is None or engine_name(measurement.engine) == plan.inputs.engine
 
 
 def moves(trials: Trials, figure_in: Callable[[Plan], Number | None]) -> Iterator[tuple[Trial, Number]]:

@@ -37,8 +37,8 @@ class PoolShortage(Struct, frozen=True, kw_only=True):
     """A step's request of a pool, in tokens; None for what was not printed.
 
     `available_tokens` is what was free or could be evicted, `swa_available_tokens` the same of the layers with a window,
-    `available_states` of the slots for recurrent states, each of which may be what ran short. With pages of p tokens a step of decode may open a page for each of its
-    requests: then up to `requested_tokens` whole pages are needed. Source: sglang srt/mem_cache/allocation.py.
+    `available_states` of the slots for recurrent states, each of which may be what ran short.
+    Source: sglang srt/mem_cache/allocation.py.
     """
 
     requested_tokens: int | None
@@ -47,12 +47,6 @@ class PoolShortage(Struct, frozen=True, kw_only=True):
     evictable_tokens: int | None
     swa_available_tokens: int | None
     available_states: int | None
-
-    def short_pages(self, page_tokens: int) -> int | None:
-        """Pages that a step of decode lacks when each of its tokens opens a page; 0 where there are enough."""
-        if self.requested_tokens is None or self.available_tokens is None:
-            return None
-        return max(0, self.requested_tokens - self.available_tokens // page_tokens)
 
 
 class PoolBooks(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ file cannot ask for a table of a size that it names.
 
 from __future__ import annotations
 
-import io
 import pickle
 import pickletools
 import struct
@@ -105,8 +104,3 @@ class _PlainUnpickler(pickle._Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         raise NotPlain(f"{self._where} is refused: it names {module_name}.{global_name}", file=self._where)
-
-
-def load_plain_bytes(data: bytes, *, where: str) -> Any:
-    """`load_plain` of bytes in memory."""
-    return load_plain(io.BytesIO(data), where=where, size_bytes=len(data))
