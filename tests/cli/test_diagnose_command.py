@@ -12,7 +12,7 @@ import pytest
 from vramledger.cli.app import run
 from vramledger.observation import Sample
 from vramledger.report.schema import schema_of
-from vramledger.telemetry.series_file import write_series
+from vramledger.telemetry.series_file import SeriesWriter
 
 RECORDED = Path(__file__).resolve().parents[1] / "diagnosis" / "recorded"
 OOM = (
@@ -167,19 +167,19 @@ def test_a_series_beside_a_log_shows_the_slope(tmp_path: Path, capsys: pytest.Ca
         encoding="utf-8",
     )
     series = tmp_path / "series.jsonl"
-    write_series(
-        series,
-        [
-            Sample(
-                at_s=1_795_968_100.0 + 60 * i,
-                source="proc:11",
-                name="rss_bytes",
-                value=2**32 + i * 2**23,
-                pid=11,
-            )
-            for i in range(120)
-        ],
-    )
+    with SeriesWriter(series) as writer:
+        writer.write(
+            [
+                Sample(
+                    at_s=1_795_968_100.0 + 60 * i,
+                    source="proc:11",
+                    name="rss_bytes",
+                    value=2**32 + i * 2**23,
+                    pid=11,
+                )
+                for i in range(120)
+            ]
+        )
     assert run(["diagnose", str(log), str(series), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {source["kind"] for source in found["sources"]} == {"log", "series"}
