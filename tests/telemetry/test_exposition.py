@@ -70,7 +70,7 @@ def test_nothing_is_lost(rows: list[tuple[str, dict[str, str], float]]) -> None:
     lines = []
     for name, labels, value in rows:
         inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{inside}}} {value!r}".replace("inf", "Inf"))
+        lines.append(f"{name}{{{inside}}} {repr(value).replace('inf', 'Inf')}")
     found = parse_exposition("\n".join(lines).encode())
     assert found.unread_count == 0
     assert [(reading.name, reading.labels, reading.value) for reading in found.readings] == rows
