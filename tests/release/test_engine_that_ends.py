@@ -10,8 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tools.real_engines.cases import config_of
 
 from vramledger.cli.app import run
+from vramledger.release.autopsy import autopsy
+from vramledger.release.exercise import Limits, exercise
+from vramledger.release.steps import Order
 from vramledger.telemetry.engine_process import EngineDied, EngineProcess, free_port
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -52,6 +56,38 @@ def test_a_known_failure_is_diagnosed_beneath_the_message(
     assert "would help" in diagnosis
 
 
+def test_a_stated_pool_too_small_is_sized_by_the_ledger_with_the_block_that_nobody_gets(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(config_of("llama-gqa")), encoding="utf-8")
+    order = Order(
+        model=str(model),
+        engine="vllm==0.32.0",
+        device="cpu:16GiB",
+        out=tmp_path,
+        at="",
+        made_by="",
+        flags={"max_model_len": "2048", "enforce_eager": True, "kv_cache_memory_bytes": "1M"},
+    )
+    found = autopsy(order, (RECORDED / "vllm-llama-gqa-a-pool-too-small.log",))
+    changes = [remedy.change for item in found.failures for remedy in item.remedies]
+    # 17 blocks of 128 tokens of 1,024 bytes: sixteen for the request and the null block.
+    assert f"kv_cache_memory_bytes {1 << 20} → {17 * 128 * 1024}" in changes
+
+
+def test_a_failure_of_no_known_class_names_the_exceptions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "engine.py"
+    log = "(Worker pid=1) ERROR WorkerProc failed to start.\n(Worker pid=1) RuntimeError: The size of tensor a (768) must match"
+    script.write_text(f"print({log!r}); raise RuntimeError('See root cause above')", encoding="utf-8")
+    assert run(release_of(tmp_path / "out", launch(script))) == 15
+    said = capsys.readouterr().err
+    named = said.partition("the first first\n")[2].splitlines()
+    assert named[0].strip().startswith("RuntimeError: The size of tensor a")
+
+
 def test_an_unknown_end_shows_the_last_lines_of_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +108,33 @@ def test_an_engine_that_ends_while_it_is_asked_is_no_release(tmp_path: Path) -> 
         engine.check()
         with pytest.raises(EngineDied, match="exit code 7 while it was asked"):
             engine.check()
+
+
+def test_nothing_more_is_asked_of_an_engine_that_is_gone() -> None:
+    asked: list[str] = []
+
+    def gone() -> None:
+        raise EngineDied("the engine ended")
+
+    limits = Limits(context_len=512, concurrency=2, vocab_size=1000)
+    with pytest.raises(EngineDied):
+        exercise(
+            f"http://127.0.0.1:{free_port()}",
+            "m",
+            limits,
+            lambda: (None, None),
+            mark=asked.append,
+            check=gone,
+        )
+    assert asked == ["warm-up"]
+
+
+def test_streams_that_fail_are_not_waited_for() -> None:
+    limits = Limits(context_len=512, concurrency=2, vocab_size=1000)
+    done = exercise(f"http://127.0.0.1:{free_port()}", "m", limits, lambda: (None, None))
+    assert [step.name for step in done.steps] == ["warm-up", "prefill", "decode", "prefix", "cancel"]
+    assert all(step.failed == step.answers for step in done.steps)
+    assert done.returned.dropped == 0
 
 
 def test_ending_the_command_ends_the_engine(tmp_path: Path) -> None:

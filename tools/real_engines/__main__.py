@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--uv", default="uv")
     parser.add_argument("--version", default="", help="the version to plan for; the newest known without it")
     parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--exactly", action="store_true", help="the case of just that name")
     parser.add_argument("--work", type=Path, default=Path("build/real-engines"))
     parser.add_argument("--table", type=Path, help="write Markdown here")
     parser.add_argument("--record", type=Path, help="keep outcomes and log lines here, for the tests")
@@ -45,13 +46,19 @@ def main() -> int:
             parser.error("--engine or --from is needed")
         if options.make:
             make(options.venv, options.make, options.uv)
-        chosen = [case for case in cases(options.engine) if options.only in case.name]
+        chosen = [
+            case
+            for case in cases(options.engine)
+            if (case.name == options.only if options.exactly else options.only in case.name)
+        ]
         found = [_run(case, options) for case in chosen]
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(markdown(found), encoding="utf-8")
-    wrong = sum(bool(item.wrong) for item in found)
-    print(f"{len(found)} releases, {wrong} not as they should be")
+    wrong = [item for item in found if item.wrong]
+    for item in wrong:
+        print(f"{item.case.engine} {item.case.name}: {item.wrong}")
+    print(f"{len(found)} releases, {len(wrong)} not as they should be")
     return 1 if wrong else 0
 
 

@@ -62,7 +62,6 @@ def _vllm() -> tuple[Case, ...]:
         case("llama-gqa", label=", a pool too small", pool="1M", refused=True),
         case("llama-gqa", "--kv-cache-dtype", "fp8", label=", fp8 cache"),
         case("qwen3", "-tp", "2", label=", tp 2"),
-        case("qwen3-next", pool="64M"),
         case("cohere2"),
         case("olmo-3"),
         case("gemma-2"),

@@ -57,9 +57,13 @@ def make_model(folder: Path, config: dict[str, Any], *, seed: int = 0) -> int:
 def _entries(config: dict[str, Any]) -> Iterator[Entry]:
     """Every tensor in the order of the file."""
     model = describe(Config(config, "config.json"), "tiny")
+    # Published as MXFP4 blocks along the input; in 16 bits the class keeps experts the other way round.
+    turned = config.get("model_type") == "gpt_oss"
     for name, tensor in named(model):
         single = "{expert}" in name
         shape = tensor.shape[1:] if single else tensor.shape
+        if turned and tensor.role in (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN) and len(shape) == 3:
+            shape = (shape[0], shape[2], shape[1])
         for at in range(tensor.shape[0] if single else 1):
             yield name.replace("{expert}", str(at)), tensor.dtype or model.dtype, shape, tensor.role
 

@@ -15,6 +15,7 @@ from tools.real_engines.cases import Case, config_of, small_model
 from tools.real_engines.models import make_model
 
 LIMIT_S = 1800
+ENDED = 15
 READY = re.compile(r"ready after (\d+\.\d) s")
 # torchvision's build for CUDA fails beside a CPU torch; the engine does without the three.
 HIDDEN = ("torchvision", "torchaudio", "torchcodec")
@@ -26,14 +27,14 @@ class Figure(Struct, frozen=True, kw_only=True):
     section: str
     name: str
     unit: str
-    predicted: tuple[int, int] | None
-    measured: tuple[int, int] | None
+    predicted: tuple[float, float] | None
+    measured: tuple[float, float] | None
     standing: str
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """What came of a case. `returned` tells whether KV came back after streams were dropped, None where it was not shown;
-    `message` is what the command said where it wrote no reconciliation."""
+    `message` is what the command said where it wrote no reconciliation, `diagnosed` whether that held remedies."""
 
     case: Case
     version: str
@@ -43,16 +44,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
     ready_s: float | None = None
     failed_requests: int = 0
     message: str = ""
+    diagnosed: bool = False
 
     @property
     def wrong(self) -> str:
         """What should not be, "" where all is as it should."""
         if self.case.refused:
-            return (
-                ""
-                if self.exit_code == 15 and "would help" in self.message
-                else "was to be refused, diagnosed"
-            )
+            return "" if self.exit_code == ENDED and self.diagnosed else "was to end and be diagnosed"
         if not self.figures:
             return "no release"
         outside = [figure.name for figure in self.figures if figure.standing == "outside"]
@@ -112,12 +110,13 @@ def outcome_of(case: Case, folder: Path, exit_code: int) -> Outcome:
     """Read the files of a release."""
     page = (folder / "page.txt").read_text(encoding="utf-8")
     if exit_code not in (0, 14):
-        planned = _read(folder / "out" / "plan.json") or {}
+        planned = (_read(folder / "out" / "plan.json") or {}).get("inputs", {})
         return Outcome(
             case=case,
             version=str(planned.get("engine_version", "")),
             exit_code=exit_code,
             message=page.strip(),
+            diagnosed="would help" in page,
         )
     found = _read(folder / "out" / "reconciliation.json") or {}
     manifest = _read(folder / "out" / "manifest.json") or {}
@@ -151,5 +150,5 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def _range(value: dict[str, int] | None) -> tuple[int, int] | None:
+def _range(value: dict[str, float] | None) -> tuple[float, float] | None:
     return None if value is None else (value["low"], value["high"])

@@ -69,7 +69,7 @@ def _figures(outcomes: Iterable[Outcome]) -> Iterator[str]:
         yield ""
 
 
-def _span(span: tuple[int, int] | None, unit: str) -> str:
+def _span(span: tuple[float, float] | None, unit: str) -> str:
     if span is None:
         return "-"
     low, high = (f"{value / MIB:,.2f}" if unit == "bytes" else f"{value:,}" for value in span)

@@ -325,6 +325,9 @@ def _more_share(case: Case) -> Iterator[Remedy]:
     if case.facts.stage is not Stage.KV_SIZING or case.sums.missing_bytes is None:
         return
     if "kv_cache_memory_bytes" in case.settings:
+        if (enough := _enough_for_one(case)) is not None:
+            yield enough
+            return
         yield Remedy(
             change=f"raise kv_cache_memory_bytes by {format_bytes(case.missing_bytes or 0)}",
             effect="it is what KV was given, whatever the share is; the device must have it free",
@@ -354,6 +357,26 @@ def _more_share(case: Case) -> Iterator[Remedy]:
         frees_bytes=int((higher - share) * size),
         basis=Basis.MESSAGES,
     )
+
+
+def _enough_for_one(case: Case) -> Remedy | None:
+    """The least stated pool that holds one request by the ledger; a message rounds small pools to nothing."""
+    pool = None if case.base is None else case.base.kv_pool
+    if pool is None or pool.longest_context.expected >= pool.context_len:
+        return None
+    # An engine may keep a block that no request gets.
+    for needed in (pool.admission_bytes_per_request, pool.admission_bytes_per_request + pool.bytes_per_block):
+        tried = _tried(case, {"kv_cache_memory_bytes": needed})
+        if tried is not None and tried[1].verdict.holds:
+            gained = _gained(*tried)
+            return Remedy(
+                change=f"kv_cache_memory_bytes {pool.bytes.expected} → {needed}",
+                effect=f"holds one request of {pool.context_len:,} tokens{_kv_effect(gained)}",
+                frees_bytes=needed - pool.bytes.expected,
+                tokens=gained,
+                basis=Basis.LEDGER,
+            )
+    return None
 
 
 def _startup_share(case: Case) -> Iterator[Remedy]:

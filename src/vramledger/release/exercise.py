@@ -77,9 +77,16 @@ Usage = Callable[[], tuple[float | None, int | None]]
 
 
 def exercise(
-    url: str, model: str, limits: Limits, usage: Usage, *, mark: Callable[[str], None] = lambda _: None
+    url: str,
+    model: str,
+    limits: Limits,
+    usage: Usage,
+    *,
+    mark: Callable[[str], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Exercise:
-    """Run the steps against `url`; `mark` hears each step's name when it begins."""
+    """Run the steps against `url`; `mark` hears each step's name when it begins, `check` is called after each and may raise
+    where the engine is gone."""
     prompts = _Prompts(limits.vocab_size)
     longest = max(limits.context_len - 16, 1)
     at_once = max(min(limits.concurrency, 8), 1)
@@ -92,6 +99,7 @@ def exercise(
             answers = tuple(pool.map(lambda ask: complete(url, model, ask[0], ask[1]), asks))
         done = Step(name=name, from_s=start, until_s=time.time(), answers=answers)
         steps.append(done)
+        check()
         return done
 
     short = min(WARM_PROMPT_TOKENS, longest)
@@ -108,6 +116,7 @@ def exercise(
     mark("cancel")
     returned, dropped = _hang_up(url, model, prompts, min(at_once, DROPPED), longest, usage)
     steps.append(dropped)
+    check()
     mark("idle")
     return Exercise(steps=tuple(steps), returned=returned)
 
@@ -130,18 +139,14 @@ def _hang_up(
             return True
         return True
 
+    def ask(prompt: list[int]) -> Completion:
+        answer = complete(url, model, prompt, max(longest // 2 - 16, 8), drop=watched)
+        if not answer.dropped:
+            seen.abort()  # it failed or ended before the others came to be dropped: nobody waits for it
+        return answer
+
     with ThreadPoolExecutor(count) as pool:
-        pending = [
-            pool.submit(
-                complete,
-                url,
-                model,
-                prompts.new(min(256, max(longest // 2, 1))),
-                max(longest // 2 - 16, 8),
-                drop=watched,
-            )
-            for _ in range(count)
-        ]
+        pending = [pool.submit(ask, prompts.new(min(256, max(longest // 2, 1)))) for _ in range(count)]
         try:
             seen.wait()
             used, _running = usage()

@@ -224,8 +224,8 @@ def _run(
             limits,
             UsageProbe([metrics], pool_tokens=planned.kv_pool.tokens.expected if planned.kv_pool else 1),
             mark=mark,
+            check=engine.check,
         )
-        engine.check()
         live.append(_asked(url, name))
     return _Run(ready_after_s=waited, exercise=done, live=tuple(live[-1:]))
 

@@ -12,13 +12,19 @@ LAST_LINES = 12
 
 
 def autopsy_lines(found: Autopsy | None, *, tail: str, unread: str = "", width: int = 80) -> Iterator[Line]:
-    """What failed; where the log tells of no failure that is known, or could not be read (`unread`), its last lines."""
+    """What failed; where the log tells of no failure whose class is known, or could not be read (`unread`), the exceptions that it
+    names, else its last lines."""
     yield line()
     if found is not None and found.failures:
         yield from diagnosis_lines(found.failures, sources=found.sources, width=width)
+    if found is not None and found.is_told:
         return
-    why = f"the log cannot be diagnosed: {unread}" if unread else "its log tells of no failure of memory"
-    last = [text for text in tail.splitlines() if text.strip()][-LAST_LINES:]
-    yield from wrapped(f"{why}; it ends with" if last else f"{why} and is empty", width, rest="  ")
-    for text in last:
+    if found is not None and found.exceptions:
+        yield from wrapped("exceptions that the log names, the first first", width, rest="  ", style="head")
+        shown = found.exceptions
+    else:
+        why = f"the log cannot be diagnosed: {unread}" if unread else "its log tells of no failure of memory"
+        shown = tuple(text for text in tail.splitlines() if text.strip())[-LAST_LINES:]
+        yield from wrapped(f"{why}; it ends with" if shown else f"{why} and is empty", width, rest="  ")
+    for text in shown:
         yield from wrapped(text, width, first="  ", rest="    ", style="dim")

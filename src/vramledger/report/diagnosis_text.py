@@ -127,7 +127,10 @@ def _echo(told: Diagnosis) -> str:
 
 
 def _size(size: ByteRange) -> str:
-    return format_bytes(size.expected)
+    """A print of 0.0 GiB is no nothing: it is less than half of its last digit."""
+    return (
+        format_bytes(size.expected) if size.expected or not size.high else f"under {format_bytes(size.high)}"
+    )
 
 
 def _numbers(told: Diagnosis, width: int) -> Iterator[Line]:
