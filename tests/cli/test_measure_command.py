@@ -109,6 +109,28 @@ def test_refusals(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["--series", "--snapshot", "--metrics", "--server-info", "--nvidia-smi"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert run(["measure", kind, str(pipe)]) == 4
+    assert "is not a regular file" in capsys.readouterr().err
+
+
+def test_an_exporter_is_waited_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    done = threading.Event()
+
+    def never(_: object) -> None:
+        done.wait()
+
+    with serving(never) as url:
+        assert run(["measure", "--dcgm", f"{url}/metrics", "--timeout", "0.1"]) == 4
+        done.set()
+    assert "took longer than 0.1 s" in capsys.readouterr().err
+
+
 def test_a_server_is_sampled_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.jsonl"
     with serving(files({"/metrics": METRICS.read_bytes()})) as url:

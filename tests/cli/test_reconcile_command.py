@@ -92,6 +92,37 @@ def test_a_plan_made_on_the_spot_has_the_settings_of_the_run(
     assert run(["reconcile", sides[1], "--model", model, "--device", "B200"]) == 10
 
 
+def test_settings_that_an_engine_asked_for_does_not_take_are_left_to_it(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of_now = Measurement(
+        sources=(),
+        engine="vllm",
+        engine_version="0.27.1",
+        device="NVIDIA H100 80GB HBM3",
+        settings=(("dcp_comm_backend", "ag_rs"), ("max_model_len", 4096)),
+    )
+    file = tmp_path / "now.json"
+    file.write_bytes(msgspec.json.encode(measurement_document(run_of_now)))
+    assert run(["reconcile", str(file), "--model", model, "--engine", "vllm==0.9.0", "--exit-zero"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "planned without dcp_comm_backend: measured, and not taken by vllm==0.9.0" in page
+    assert "engine_version: planned 0.9.0, measured 0.27.1" in page
+    asked = ["--engine", "vllm==0.9.0", "--dcp-comm-backend", "ag_rs"]
+    assert run(["reconcile", str(file), "--model", model, *asked]) == 2
+    assert "has no --dcp-comm-backend" in capsys.readouterr().err
+
+
+def test_what_a_plan_on_the_spot_was_guessed_from_is_told(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = Measurement(sources=(), engine="vllm", engine_version="99.0", device="NVIDIA H100 80GB HBM3")
+    file = tmp_path / "unknown.json"
+    file.write_bytes(msgspec.json.encode(measurement_document(unknown)))
+    assert run(["reconcile", str(file), "--model", model, "--exit-zero"]) == 0
+    assert "note: planned as the newest version" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_document_is_valid(sides: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reconcile", *sides, "--json", "--exit-zero"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -118,6 +118,23 @@ def test_thresholds(text: str, before: Any, after: Any, tripped: bool) -> None:
     assert outcome(text, before, after) is (Outcome.TRIPPED if tripped else Outcome.HELD)
 
 
+@pytest.mark.parametrize(
+    ("text", "before", "after", "why"),
+    [
+        ("kv_tokens < -5", 1000, 994, "changed by -6 tokens"),
+        ("weights > 1GiB", 0, 16_060_522_497, "changed by +16,060,522,497 bytes"),
+        ("max_concurrency < -0.5", 3.5, 2.75, "changed by -0.75 requests"),
+        ("weights > 10%", 0, 7, "0 before, 7 bytes after"),
+        ("weights > 10%", 10, 15, "changed by +50%"),
+        ("tp > 1", 2, 4, "changed by +2"),
+    ],
+)
+def test_what_a_threshold_saw_is_told_in_the_unit_it_was_asked_in(
+    text: str, before: Any, after: Any, why: str
+) -> None:
+    assert judge(parse_threshold(text, KNOWN), before, after).why == why
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, 5), (5, None), (None, None)])
 def test_what_one_side_does_not_know_is_no_pass(before: Any, after: Any) -> None:
     found = judge(parse_threshold("measured_weights > 5GiB", KNOWN), before, after)

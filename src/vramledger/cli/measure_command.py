@@ -74,7 +74,7 @@ def run_measure(
     parts += [measuring.measured_series(text) for text in series]
     parts += [measuring.measured_snapshot(text) for text in snapshots]
     parts += [measuring.measured_smi(text, columns=columns, pids=all_pids) for text in smi]
-    parts += [measuring.measured_dcgm(text) for text in dcgm]
+    parts += [measuring.measured_dcgm(text, limit_s=timeout) for text in dcgm]
     if nvml:
         parts += _or_a_note(lambda: measuring.measured_devices(pids=all_pids))
     parts += [measuring.measured_processes(pid) for pid in pids]

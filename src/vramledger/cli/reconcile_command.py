@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
     from vramledger.reconciliation.arguments import PlanArguments
+    from vramledger.reconciliation.trials import Replan
 
 _HELP = """A plan confronted with what was measured: owner by owner, inside or outside, and why.
 
@@ -81,8 +82,7 @@ def run_reconcile(
         plan = stored
     else:
         assert replan is not None
-        asked = _asked(measurement, device, engine, given)
-        plan = replan(asked)
+        plan, asked = _on_the_spot(replan, _asked(measurement, device, engine, given), given)
     found = reconcile(plan, measurement, replan=replan, arguments=asked)
     if write_plan is not None:
         _write_plan(plan, measurement, write_plan)
@@ -174,6 +174,22 @@ def _asked(
             device=measurement.device,
         )
     return replace(asked, flags={**without_flags(asked, given), **given})
+
+
+def _on_the_spot(
+    replan: Replan, asked: PlanArguments, given: dict[str, object]
+) -> tuple[Plan, PlanArguments]:
+    """The plan that is asked for. What was measured and the engine asked for does not take is left to it, and told; what was
+    given here is not."""
+    from msgspec.structs import replace
+
+    from vramledger.reconciliation.trials import plan_leniently
+
+    plan, asked, dropped = plan_leniently(replan, asked, kept=given)
+    if not dropped:
+        return plan, asked
+    note = f"planned without {', '.join(dropped)}: measured, and not taken by {asked.engine_text}"
+    return plan, replace(asked, notes=(*asked.notes, note))
 
 
 def _write_plan(plan: Plan, measurement: Measurement, path: Path) -> None:

@@ -41,6 +41,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
     operator: str
     limit: Fraction | None
     is_percent: bool = False
+    unit: Unit = Unit.TEXT
 
 
 class Outcome(StrEnum):
@@ -92,7 +93,9 @@ def parse_threshold(text: str, known: Mapping[str, Quantity]) -> Threshold:
     if quantity.unit is Unit.TEXT:
         raise _wrong(text, at, f"{name} is a text, which can only be asked for == same or != same")
     limit, is_percent = _amount(text, at, quantity)
-    return Threshold(text=text.strip(), name=name, operator=found, limit=limit, is_percent=is_percent)
+    return Threshold(
+        text=text.strip(), name=name, operator=found, limit=limit, is_percent=is_percent, unit=quantity.unit
+    )
 
 
 def judge(threshold: Threshold, before: Value, after: Value) -> Judged:
@@ -117,15 +120,22 @@ def judge(threshold: Threshold, before: Value, after: Value) -> Judged:
     delta = Fraction(after) - Fraction(before)
     compare = _OPERATORS[threshold.operator]
     if not threshold.is_percent:
-        return _judged(threshold, compare(delta, threshold.limit), f"changed by {float(delta):+,.10g}")
+        changed = f"{int(delta):+,}" if delta.denominator == 1 else f"{float(delta):+,.10g}"
+        return _judged(
+            threshold, compare(delta, threshold.limit), f"changed by {changed}{_counted(threshold)}"
+        )
     if before == 0:
         if delta == 0:
             return _judged(threshold, compare(Fraction(0), threshold.limit), "0 before and after")
         # From nothing to something is more than any per cent.
         tripped = threshold.operator.startswith(">") is (delta > 0)
-        return _judged(threshold, tripped, f"0 before, {after:,} after")
+        return _judged(threshold, tripped, f"0 before, {after:,}{_counted(threshold)} after")
     percent = delta * 100 / abs(Fraction(before))
     return _judged(threshold, compare(percent, threshold.limit), f"changed by {float(percent):+.4g}%")
+
+
+def _counted(threshold: Threshold) -> str:
+    return "" if threshold.unit in (Unit.COUNT, Unit.TEXT) else f" {threshold.unit.value}"
 
 
 def _judged(threshold: Threshold, tripped: bool, why: str) -> Judged:

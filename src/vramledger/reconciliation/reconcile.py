@@ -57,7 +57,7 @@ def reconcile(
         unknown_settings=compared.unknown,
         lines=tuple(with_reasons(line, facts) for line in lines),
         budget=budget,
-        notes=(*measurement.notes, *trials.notes),
+        notes=(*measurement.notes, *(() if arguments is None else arguments.notes), *trials.notes),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -57,12 +57,13 @@ def try_settings(
     differences: Sequence[SettingDifference],
 ) -> Trials:
     """Each setting that differs by itself, then all of them together."""
-    again, base, dropped = _lenient(replan, base)
-    notes = [f"planned again without {', '.join(dropped)}, which cannot be given again"] if dropped else []
-    if again is None:
+    try:
+        again, base, dropped = plan_leniently(replan, base)
+    except VramledgerError:
         return Trials(
-            notes=(*notes, "the plan cannot be made again from its settings, so that no reason was tested")
+            notes=("the plan cannot be made again from its settings, so that no reason was tested",)
         )
+    notes = [f"planned again without {', '.join(dropped)}, which cannot be given again"] if dropped else []
     try:
         theirs = plan_arguments(measurement)
     except VramledgerError:
@@ -121,21 +122,28 @@ def _is_flag(name: str, item: SettingDifference) -> bool:
     return plain_name(name) in (item.flag, *_SHORT.get(item.name, ()))
 
 
-def _lenient(replan: Replan, base: PlanArguments) -> tuple[Plan | None, PlanArguments, list[str]]:
-    """The base plan; settings that were filled in and are no values of their flags are left to the engine."""
+def plan_leniently(
+    replan: Replan, base: PlanArguments, *, kept: Collection[str] = ()
+) -> tuple[Plan, PlanArguments, tuple[str, ...]]:
+    """A plan under `base`, the arguments it was made with, and the flags that were left to the engine because it refused them.
+
+    Flags of `kept` are not left out. Raises what the plan raises.
+    """
     dropped: list[str] = []
-    for _ in range(_MOST_REFUSALS):
+    while True:
         try:
-            return replan(base), base, dropped
+            return replan(base), base, tuple(dropped)
         except FlagError as problem:
             name = problem.facts.get("flag")
-            if not isinstance(name, str) or name not in base.flags:
-                break
+            if (
+                not isinstance(name, str)
+                or name not in base.flags
+                or name in kept
+                or len(dropped) == _MOST_REFUSALS
+            ):
+                raise
             base = replace(base, flags={key: value for key, value in base.flags.items() if key != name})
             dropped.append(name)
-        except VramledgerError:
-            break
-    return None, base, dropped
 
 
 def _planned(replan: Replan, arguments: PlanArguments) -> Plan | None:

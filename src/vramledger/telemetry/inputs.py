@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from vramledger.errors import InputError, SourceError
 from vramledger.measurement import MeasurementSource
-from vramledger.models.sources.bounded_file import path_of, read_whole, shown
+from vramledger.models.sources.bounded_file import path_of, read_whole, regular_file_bytes, shown
 
 STDIN = "-"
 
@@ -52,7 +52,8 @@ def read_input(text: str, limit_bytes: int) -> Input:
 
 
 def file_digest(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file of any size, read in pieces. Raises SourceError where it cannot be read."""
+    """SHA-256 and size of a regular file of any size, read in pieces. Raises SourceError where it cannot be read."""
+    regular_file_bytes(path)
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")

@@ -22,7 +22,7 @@ from vramledger.telemetry.probes.nvml import Nvml
 from vramledger.telemetry.probes.proc import proc_absent, tree_memory
 from vramledger.telemetry.series_file import read_series
 from vramledger.telemetry.series_measurement import series_measurement
-from vramledger.telemetry.web import LIMIT_BYTES, fetch_body
+from vramledger.telemetry.web import LIMIT_BYTES, LIMIT_S, fetch_body
 from vramledger.units import format_bytes
 
 Clock = Callable[[], float]
@@ -62,12 +62,12 @@ def measured_smi(text: str, *, columns: tuple[str, ...] = (), pids: tuple[int, .
     return smi_measurement(looks, source, pids=pids)
 
 
-def measured_dcgm(text: str, *, clock: Clock = time.time) -> Measurement:
+def measured_dcgm(text: str, *, limit_s: float = LIMIT_S, clock: Clock = time.time) -> Measurement:
     """dcgm-exporter's answer: a file, or its address. Raises as `measured_metrics` does."""
     if not text.startswith(("http://", "https://")):
         read = read_input(text, LIMIT_BYTES)
         return dcgm_measurement(read.body, read.source("dcgm"))
-    body, now_s = fetch_body(text), clock()
+    body, now_s = fetch_body(text, limit_s=limit_s), clock()
     source = MeasurementSource(name=text, kind="dcgm", size_bytes=len(body), from_s=now_s, until_s=now_s)
     return dcgm_measurement(body, source, at_s=now_s)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections import Counter
 from collections.abc import Iterator
 from os import PathLike, fspath
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramledger.errors import InputError, SourceError, shorter
+from vramledger.models.sources.bounded_file import regular_file_bytes
 from vramledger.telemetry.snapshots.plain_pickle import load_plain
 from vramledger.telemetry.snapshots.snapshot import Block, BlockState, FailedRequest, Segment, Snapshot
 
@@ -31,12 +31,10 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
     sizes that cannot be.
     """
     where = fspath(path)
+    size_bytes = regular_file_bytes(Path(where))
     try:
         with Path(where).open("rb") as stream:
-            status = Path(where).stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{where} is no regular file", file=where)
-            content = load_plain(stream, where=where, size_bytes=status.st_size)
+            content = load_plain(stream, where=where, size_bytes=size_bytes)
     except OSError as problem:
         raise SourceError(f"{where} cannot be read: {problem.strerror or problem}", file=where) from None
     return snapshot_of(content, where=where)
