@@ -14,6 +14,8 @@ VramledgerError
 
 from __future__ import annotations
 
+from reprlib import Repr
+
 
 class VramledgerError(Exception):
     """Root of the tree. `code` and `exit_code` are stable; `facts` holds the values by name."""
@@ -27,10 +29,17 @@ class VramledgerError(Exception):
         self.facts = facts
 
 
+# A list of lists that are one and the same is written out as often as it is met: only so many items, so many levels deep.
+_SHORT = Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = _SHORT.maxfrozenset = 20
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
 def shorter(value: object) -> str:
     """A value of any kind as a message shows it, at most 80 characters."""
     try:
-        text = repr(value)
+        text = _SHORT.repr(value) if isinstance(value, list | tuple | dict | set | frozenset) else repr(value)
     except (
         ValueError,
         RecursionError,

@@ -70,10 +70,17 @@ def test_what_happened_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFi
         "ERROR 11-30 00:00:01 [core.py:1] EngineCore encountered a fatal error.\n", encoding="utf-8"
     )
     assert run(["diagnose", str(quiet)]) == 12
-    assert "no failure found" in capsys.readouterr().out
+    assert "no memory failure found" in capsys.readouterr().out
     assert run(["diagnose", str(dead)]) == 11
     assert "cannot be told" in capsys.readouterr().out
     assert run(["diagnose", str(dead), "--exit-zero"]) == 0
+
+
+def test_what_was_survived_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("ggml_cuda_host_malloc: failed to allocate 1024.00 MiB of pinned memory: out of memory\n")
+    assert run(["diagnose", str(log)]) == 12
+    assert capsys.readouterr().out.startswith("no memory failure found; the program went on after these:")
 
 
 def test_a_real_failure_with_several_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from vramledger.diagnosis.remedies import Remedy
 from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
 from vramledger.observation import Sample
 from vramledger.telemetry.evidence_files import collect, free_pieces
+from vramledger.telemetry.snapshots import read_snapshot
 from vramledger.units import GIB, MIB
 
 HERE = Path(__file__).parent
@@ -218,7 +219,7 @@ def test_a_fragmented_pool_is_sure_once_a_snapshot_shows_it(tmp_path: Path) -> N
     path.write_bytes(pickle.dumps(allocator.snapshot()))
     assert held
     assert small
-    (peak,) = free_pieces(str(path))
+    (peak,) = free_pieces(str(path), read_snapshot(str(path)))
     assert peak.largest_free_run_bytes < 96 * MIB < peak.free_bytes
     both = told_of(log, path)
     assert both.answer.failure_class is FailureClass.FRAGMENTATION

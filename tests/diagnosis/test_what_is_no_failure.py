@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from diagnosis.diagnosed import one, told
 from diagnosis.test_stories import error, oom, vllm
+from telemetry.caching_allocator import CachingAllocator
 from vramledger.cli.output import escaped
 from vramledger.diagnosis.diagnosis import diagnose
 from vramledger.diagnosis.messages.kind import Standing
 from vramledger.diagnosis.terms import FailureClass, Stage
+from vramledger.errors import shorter
 from vramledger.telemetry.evidence_files import collect
+from vramledger.units import GIB, MIB
 
 
 @pytest.mark.parametrize(
@@ -87,3 +91,28 @@ def test_json_holds_nothing_that_a_terminal_obeys() -> None:
     text = json.dumps({"model": "a\x9b2J\u202eb"}, ensure_ascii=False)
     assert escaped(text).isascii()
     assert json.loads(escaped(text)) == json.loads(text)
+
+
+def test_a_snapshot_tells_the_failure_that_its_history_holds(tmp_path: Path) -> None:
+    allocator = CachingAllocator()
+    allocator.malloc(600 * MIB)
+    allocator.fail(GIB, 100 * MIB)
+    path = tmp_path / "oom.pickle"
+    path.write_bytes(pickle.dumps(allocator.snapshot()))
+    collected = collect([str(path)])
+    (found,) = diagnose(collected.observations, snapshots=collected.snapshots)
+    missing = found.arithmetic.missing_bytes
+    assert missing is not None
+    assert (found.facts.kind, missing.expected) == ("torch-oom", GIB - 100 * MIB)
+    log = tmp_path / "server.log"
+    log.write_text(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=error("16:35:40", oom())))
+    joined = collect([str(path), str(log)])
+    (found,) = diagnose(joined.observations, snapshots=joined.snapshots)
+    assert found.incident.first.place.source == str(log)
+
+
+def test_what_is_shown_of_lists_within_one_list_is_bounded() -> None:
+    shared: list[object] = [0] * 10
+    for _ in range(40):
+        shared = [shared] * 10
+    assert len(shorter(shared)) <= 80

@@ -36,7 +36,8 @@ Examples:
   kubectl logs POD --previous | vramledger diagnose -
 
 \b
-Exit codes: 0 every failure has a class, 11 one has none that can be told, 12 no failure found;
+Exit codes: 0 every failure has a class, 11 one has none that can be told, 12 no failure found, or only
+what was survived;
 2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
 """
 
@@ -85,7 +86,7 @@ def run_diagnose(
         write_page(diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain))
     if exit_zero:
         return DIAGNOSED
-    if not told:
+    if all(item.was_survived for item in told):
         return NO_FAILURE
     return CLASS_UNTOLD if any(item.answer.failure_class is None for item in told) else DIAGNOSED
 

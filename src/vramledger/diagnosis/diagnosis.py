@@ -46,6 +46,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...] = ()
     prevention: str = ""
 
+    @property
+    def was_survived(self) -> bool:
+        """Whether its program went on: a warning, or what only reads like a shortage."""
+        return self.facts.standing in (Standing.WARNING, Standing.BENIGN)
+
 
 def diagnose(
     observations: Iterable[Observation],

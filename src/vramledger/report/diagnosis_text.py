@@ -34,8 +34,11 @@ def diagnosis_lines(
     found = list(told)
     if not found:
         read = ", ".join(f"{name} ({kind})" for name, kind in sources)
-        yield from wrapped(f"no failure found in {read}", width, rest="  ", style="good")
+        yield from wrapped(f"no memory failure found in {read}", width, rest="  ", style="good")
         return
+    if all(item.was_survived for item in found):
+        yield from wrapped("no memory failure found; the program went on after these:", width, style="good")
+        yield line()
     for number, item in enumerate(found):
         if number:
             yield line()

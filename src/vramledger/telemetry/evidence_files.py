@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from vramledger.diagnosis.frames import FRAMES
 from vramledger.diagnosis.gathering import FreePieces
+from vramledger.diagnosis.incident import standing_of
 from vramledger.diagnosis.messages import FAILURES
+from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.messages.torch_allocator import TORCH_OOM
 from vramledger.diagnosis.remarks import LONGEST_TEXT_BYTES
 from vramledger.diagnosis.thinning import thinned
 from vramledger.errors import SourceError
@@ -17,6 +21,9 @@ from vramledger.observation import Event, Observation, Place, Sample
 from vramledger.telemetry.log_lines import read_lines
 from vramledger.telemetry.log_reading import read_log
 from vramledger.telemetry.log_tally import LogTally
+
+if TYPE_CHECKING:
+    from vramledger.telemetry.snapshots.snapshot import Snapshot
 
 _PICKLE = b"\x80"
 _ZIP = b"PK\x03\x04"
@@ -48,11 +55,16 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
     kinds: list[tuple[str, str]] = []
     engines: list[str] = []
     notes: list[str] = []
+    recorded: list[Observation] = []
     for path in paths:
         kind = kind_of_file(path)
         kinds.append((path, kind))
         if kind == "snapshot":
-            pieces += free_pieces(path)
+            from vramledger.telemetry.snapshots import read_snapshot
+
+            snapshot = read_snapshot(path)
+            pieces += free_pieces(path, snapshot)
+            recorded += _failed_requests(path, snapshot)
         elif kind == "series":
             from vramledger.telemetry.series_file import read_series
 
@@ -70,6 +82,8 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
             engines += [name for name in tally.engines if name not in engines]
             if path != "-":
                 observations += _remarks(path, found)
+    if not any(standing_of(item) is Standing.CAUSE for item in observations):
+        observations += recorded  # a log's message says more of the same failure
     return Collected(
         observations=tuple(observations),
         samples=tuple(samples),
@@ -96,11 +110,30 @@ def kind_of_file(path: str) -> str:
     return "series" if looks_like_series(head) else "log"
 
 
-def free_pieces(path: str) -> list[FreePieces]:
-    """The pools of each device of a snapshot; the device of a failure in its history first."""
-    from vramledger.telemetry.snapshots import device_states, read_snapshot
+def _failed_requests(path: str, snapshot: Snapshot) -> list[Observation]:
+    """What a snapshot's history recorded of requests that failed, as the allocator's message would say it."""
+    return [
+        Observation(
+            event=Event.FAILURE,
+            values={
+                "message": TORCH_OOM.name,
+                "device_id": item.device,
+                "requested_bytes": item.size_bytes,
+                **({} if item.device_free_bytes is None else {"free_bytes": item.device_free_bytes}),
+            },
+            place=Place(source=path),
+            text=f"oom: a request of {item.size_bytes:,} bytes on device {item.device}"
+            + (f", in {item.frame}" if item.frame else ""),
+            at_s=None if item.at_us is None else item.at_us / 1e6,
+        )
+        for item in snapshot.failures
+    ]
 
-    snapshot = read_snapshot(path)
+
+def free_pieces(path: str, snapshot: Snapshot) -> list[FreePieces]:
+    """The pools of each device of a snapshot; the device of a failure in its history first."""
+    from vramledger.telemetry.snapshots import device_states
+
     failed = [item.device for item in snapshot.failures]
     found = [
         FreePieces(
