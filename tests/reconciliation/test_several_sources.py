@@ -66,3 +66,13 @@ def test_only_the_processes_that_hold_ranks_stand_beside_the_ranks() -> None:
     assert total.measured is not None
     assert (total.measured.low, total.measured.high) == (held - MIB, held)
     assert [line.name for line in each] == ["vllm", "VLLM::EngineCore", "VLLM::Worker"]
+
+
+def test_buffers_of_a_step_need_not_be_resident() -> None:
+    ours = plan("examples/Llama-3.1-8B-Instruct", "cpu:64GiB", kv_cache_memory_bytes=4 * GIB)
+    step = (Owner.HEADROOM, Owner.ACTIVATION, Owner.WORKSPACE)
+    held = sum(entry.bytes.low for rank in ours.ranks for entry in rank.entries if entry.owner not in step)
+    for size, standing in ((held, Standing.INSIDE), (held - 1, Standing.OUTSIDE)):
+        worker = HostMemory(process="VLLM::Worker", evidence=LOG, pid=3, rss_bytes=size, pss_bytes=size)
+        found = reconcile(ours, Measurement(sources=(), host=(worker,)))
+        assert [line.standing for line in found.section(Section.HOST)] == [standing]

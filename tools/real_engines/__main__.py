@@ -25,7 +25,7 @@ from tools.real_engines.tables import markdown
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--engine", choices=["vllm", "sglang", "llamacpp"])
+    parser.add_argument("--engine", choices=["vllm", "llamacpp"])
     parser.add_argument("--venv", type=Path)
     parser.add_argument("--make", metavar="VERSION", help="create the environment first (vllm)")
     parser.add_argument("--uv", default="uv")

@@ -26,7 +26,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 def cases(engine: str) -> tuple[Case, ...]:
     """The cases of one engine. Raises SystemExit for an engine without any."""
-    made = {"vllm": _vllm, "sglang": _sglang, "llamacpp": _llamacpp}
+    made = {"vllm": _vllm, "llamacpp": _llamacpp}
     if engine not in made:
         raise SystemExit(f"--engine {engine}: one of {', '.join(made)}")
     return made[engine]()
@@ -67,17 +67,6 @@ def _vllm() -> tuple[Case, ...]:
         case("gemma-2"),
         case("phi-3-window"),
         case("llama-mqa", "--block-size", "32", label=", blocks of 32"),
-    )
-
-
-def _sglang() -> tuple[Case, ...]:
-    flags = (
-        *("--context-length", "2048", "--max-total-tokens", "8192", "--attention-backend", "torch_native"),
-        "--disable-overlap-schedule",
-    )
-    return tuple(
-        Case(name=kind, engine="sglang", kind=kind, flags=flags)
-        for kind in ("llama-gqa", "qwen3", "qwen3-moe")
     )
 
 

@@ -36,7 +36,7 @@ def _summary(outcomes: Iterable[Outcome]) -> Iterator[str]:
             word = "ended and was diagnosed, as expected" if not item.wrong else f"**{item.wrong}**"
             yield f"| {item.case.name} | {flags} | | | | {word} | |"
             continue
-        count = Counter(figure.standing for figure in item.figures)
+        count = Counter(figure.standing for figure in _predicted(item))
         pool = ", ".join(_pool(figure) for figure in item.figures if figure.name in POOL)
         back = {True: "yes", False: "**no**", None: "not shown"}[item.returned]
         yield (
@@ -44,12 +44,17 @@ def _summary(outcomes: Iterable[Outcome]) -> Iterator[str]:
         )
 
 
+def _predicted(item: Outcome) -> list[Figure]:
+    """Without the processes that no plan speaks of."""
+    return [figure for figure in item.figures if figure.predicted is not None]
+
+
 def _pool(figure: Figure) -> str:
     if figure.measured is None or figure.predicted is None:
         return f"{figure.name} not printed"
     (low, high), (least, most) = figure.predicted, figure.measured
     if low == high == least == most:
-        return f"{low:,} {figure.name}"
+        return f"{_plain(low)} {figure.name}"
     return f"{_span(figure.predicted, '')} / {_span(figure.measured, '')} {figure.name}"
 
 
@@ -61,7 +66,7 @@ def _figures(outcomes: Iterable[Outcome]) -> Iterator[str]:
         yield ""
         yield "| figure | predicted | measured | |"
         yield "| --- | --- | --- | --- |"
-        for figure in item.figures:
+        for figure in _predicted(item):
             # What processes hold differs from run to run and machine to machine.
             varies = figure.section == "host" and figure.measured is not None
             measured = "differs by machine" if varies else _span(figure.measured, figure.unit)
@@ -72,6 +77,10 @@ def _figures(outcomes: Iterable[Outcome]) -> Iterator[str]:
 def _span(span: tuple[float, float] | None, unit: str) -> str:
     if span is None:
         return "-"
-    low, high = (f"{value / MIB:,.2f}" if unit == "bytes" else f"{value:,}" for value in span)
+    low, high = (f"{value / MIB:,.2f}" if unit == "bytes" else _plain(value) for value in span)
     suffix = " MiB" if unit == "bytes" else ""
     return f"{low}{suffix}" if low == high else f"{low} to {high}{suffix}"
+
+
+def _plain(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:,.3f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from vramledger.answer import Plan
 from vramledger.engines import find_serving
 from vramledger.ledger import Entry, Owner, Phase
@@ -9,6 +11,8 @@ from vramledger.measurement import HostMemory, Measurement
 from vramledger.reconciliation.coverage import together
 from vramledger.reconciliation.ledger_lines import line_of_figure
 from vramledger.reconciliation.result import Interval, Line, Section, Standing, Unit, interval, standing_of
+
+_OF_A_STEP = frozenset({Owner.ACTIVATION, Owner.WORKSPACE})
 
 
 def host_lines(plan: Plan, measurement: Measurement) -> tuple[Line, ...]:
@@ -82,11 +86,17 @@ def is_on_host(plan: Plan) -> bool:
 
 
 def _predicted(entries: tuple[Entry, ...], phase: Phase | None) -> Interval | None:
-    """None where the ledger leaves out the process itself: its interpreter and libraries are no less than the rest."""
+    """None where the ledger leaves out the process itself: its interpreter and libraries are no less than the rest.
+
+    A process holds what it has touched. Buffers of a step are given back after it, or are larger than what a step touches, and a
+    sample may miss the step that needs most: they count for the high end alone.
+    """
     if not any(entry.owner is Owner.RUNTIME_CONTEXT for entry in entries):
         return None
     held = [entry for entry in entries if entry.owner is not Owner.HEADROOM]
-    return interval(together(held, phase, held))
+    lasting = [entry for entry in held if entry.owner not in _OF_A_STEP]
+    most = interval(together(held, phase, held))
+    return replace(most, low=min(most.low, together(lasting, phase, lasting).low))
 
 
 def _resident(item: HostMemory) -> int | None:
