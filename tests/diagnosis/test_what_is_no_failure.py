@@ -13,7 +13,7 @@ from diagnosis.test_stories import error, oom, vllm
 from telemetry.caching_allocator import CachingAllocator
 from vramledger.cli.output import escaped
 from vramledger.diagnosis.diagnosis import diagnose
-from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.terms import FailureClass, Stage
 from vramledger.errors import shorter
 from vramledger.telemetry.evidence_files import collect
@@ -116,3 +116,23 @@ def test_what_is_shown_of_lists_within_one_list_is_bounded() -> None:
     for _ in range(40):
         shared = [shared] * 10
     assert len(shorter(shared)) <= 80
+
+
+def test_an_error_that_says_nothing_of_memory_is_named() -> None:
+    crash = "\n".join(
+        (
+            error("16:35:40", "EngineCore encountered a fatal error."),
+            error("16:35:40", "Traceback (most recent call last):"),
+            error("16:35:40", "AssertionError"),
+        )
+    )
+    found = one(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more=crash))
+    assert found.answer.failure_class is None
+    assert found.incident.exception is not None
+    assert found.facts.raised == "AssertionError"
+
+
+def test_what_killed_a_process_is_told_by_the_kernel() -> None:
+    found = one(vllm("vllm-0.32.0-pressure.log", until="Running: 1 reqs", more="Killed"))
+    assert found.facts.domain is Domain.HOST
+    assert "kernel log" in found.answer.surer[0]

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from vramledger.diagnosis import rules_arithmetic, rules_domain, rules_phase
 from vramledger.diagnosis.facts import HOW_TO_LEARN, Facts
-from vramledger.diagnosis.messages.kind import Standing
+from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.rule import Rule, Spoken, Step, ask
 from vramledger.diagnosis.terms import Confidence, FailureClass, Weight
 
@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = tuple(
 # A sure answer has a rule that decides, or two that are strong, and leaves the next class behind by one strong rule.
 SURE, SURE_MARGIN = 6, 4
 LIKELY, LIKELY_MARGIN = 3, 2
+RAISED = "the traceback of that error, read by whoever knows the code: most such errors are no lack of memory"
 ABOVE = "the log above this line, of the process that ended first: its stack trace names the cause"
 
 
@@ -83,8 +84,10 @@ def classify(facts: Facts) -> Answer:
         confidence=confidence,
         scores=tuple(scores),
         spoken=spoken,
-        surer=(ABOVE,)
+        surer=((RAISED,) if facts.raised else (ABOVE,))
         if facts.standing is Standing.CONSEQUENCE
+        else (HOW_TO_LEARN["kernel_says_oom"],)
+        if facts.domain is Domain.HOST and not facts.is_proven
         else _surer(spoken, confidence, frozenset(pair[0] for pair in (best, second) if pair is not None)),
     )
 

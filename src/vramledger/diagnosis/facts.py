@@ -22,6 +22,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `is_proven` is whether the message alone proves that memory was short. `needed_bytes` and `available_bytes` are an engine's own refusal. `pool_loss_tokens` is what a pool's books miss (negative:
     count twice). `device_slope_bytes_per_h` and `host_slope_bytes_per_h` are trends under constant load.
     `resident_bytes` is what a killed process had in host memory of its own.
+    `raised` is an error of unknown meaning that a traceback ends in, where only consequences of the failure were read.
     `symptoms` are things said in words by whoever wrote the file.
     """
 
@@ -72,6 +73,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     previous_engine_s: float | None = None
     recovery_beside: bool | None = None
     kernel_says_oom: bool | None = None
+    raised: str = ""
     symptoms: frozenset[str] = frozenset()
     settings: Mapping[str, str | int | float | bool] = {}
     graphs_off: bool | None = None

@@ -134,6 +134,7 @@ def facts_of(
         previous_engine_s=_previous(incident),
         recovery_beside=_recovery_beside(incident),
         kernel_says_oom=kernel_says_oom,
+        raised="" if incident.exception is None else str(incident.exception.values["exception"]),
         symptoms=symptoms,
         settings={name: value for name, value in known.items() if not isinstance(value, ByteRange)},
         graphs_off=_switch(known, _GRAPHS_OFF),

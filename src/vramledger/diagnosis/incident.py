@@ -43,6 +43,13 @@ class Incident(Struct, frozen=True, kw_only=True):
         return kind_of(self.first)
 
     @property
+    def exception(self) -> Observation | None:
+        """The first error of unknown meaning that was raised in a failure of which only consequences were read."""
+        if standing_of(self.first) is not Standing.CONSEQUENCE:
+            return None
+        return next((item for item in self.lines if "exception" in item.values), None)
+
+    @property
     def companions(self) -> tuple[Observation, ...]:
         """The cause and what its printer says of it right after."""
         place = self.first.place

@@ -108,7 +108,12 @@ def _title(told: Diagnosis) -> str:
     if answer.runner_up is not None:
         parts.append(f"next {answer.runner_up.value}")
     if facts.standing is Standing.CONSEQUENCE:
-        parts.append("the first cause is not in what was read")
+        raised = told.incident.exception
+        parts.append(
+            "the first cause is not in what was read"
+            if raised is None
+            else f"ended by {raised.values['exception']} ({raised.place}), which says nothing of memory"
+        )
     elif facts.domain is not None:
         parts.append(_DOMAINS[facts.domain.value])
     if facts.stage is not None:
