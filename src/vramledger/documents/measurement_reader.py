@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
+from vramledger.documents.decoding import by_name, read_document
 from vramledger.documents.measurement import MeasurementDocument
-from vramledger.errors import InputError
 from vramledger.ledger import ByteRange
 from vramledger.measurement import (
     AllocatorState,
@@ -27,37 +23,39 @@ def read_measurement(text: bytes, *, where: str) -> Measurement:
     Raises InputError for what is not JSON, is another document, is of a newer major version or holds figures that
     cannot be (a range upside down).
     """
-    try:
-        return measurement_of(msgspec.json.decode(text, type=MeasurementDocument))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise InputError(
-            f"{where} is not a measurement of version 1: {problem}; write one with vramledger measure --json",
-            file=where,
-            reason=str(problem),
-        ) from None
+    return read_document(
+        text,
+        MeasurementDocument,
+        measurement_of,
+        where=where,
+        name="measurement",
+        command="vramledger measure --json",
+    )
 
 
 def measurement_of(document: MeasurementDocument) -> Measurement:
     """The measurement behind a document: `measurement_document` undone. Raises ValueError for figures that cannot be."""
     return Measurement(
-        sources=_value(document.sources, tuple[MeasurementSource, ...]),
+        sources=by_name(document.sources, tuple[MeasurementSource, ...]),
         engine=document.engine,
         engine_version=document.engine_version,
         model=document.model,
         model_revision=document.model_revision,
         architecture=document.architecture,
         device=document.device,
-        device_total_bytes=_value(document.device_total_bytes, ByteRange | None),
+        device_total_bytes=None
+        if document.device_total_bytes is None
+        else by_name(document.device_total_bytes, ByteRange),
         tp=document.tp,
         pp=document.pp,
         dp=document.dp,
         ep=document.ep,
         settings=tuple(document.settings.items()),
-        figures=_value(document.figures, tuple[Figure, ...]),
-        pools=tuple(_pool(pool) for pool in _value(document.pools, tuple[MeasuredPool, ...])),
-        allocator=_value(document.allocator, tuple[AllocatorState, ...]),
-        graphs=_value(document.graphs, tuple[GraphCapture, ...]),
-        host=_value(document.host, tuple[HostMemory, ...]),
+        figures=by_name(document.figures, tuple[Figure, ...]),
+        pools=tuple(_pool(pool) for pool in by_name(document.pools, tuple[MeasuredPool, ...])),
+        allocator=by_name(document.allocator, tuple[AllocatorState, ...]),
+        graphs=by_name(document.graphs, tuple[GraphCapture, ...]),
+        host=by_name(document.host, tuple[HostMemory, ...]),
         notes=document.notes,
     )
 
@@ -71,7 +69,3 @@ def _pool(pool: MeasuredPool) -> MeasuredPool:
 def _check_order(found: IntRange | FloatRange | None) -> None:
     if found is not None and not found.low <= found.expected <= found.high:
         raise ValueError(f"not a range: {found.low} <= {found.expected} <= {found.high}")
-
-
-def _value(found: object, target: Any) -> Any:
-    return msgspec.convert(found, target, from_attributes=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from vramledger.answer import Plan, PlanInputs
+from vramledger.documents.decoding import read_document
 from vramledger.documents.plan import (
     ByteInterval,
     CountInterval,
@@ -18,7 +17,6 @@ from vramledger.documents.plan import (
     RatioInterval,
     VerdictDocument,
 )
-from vramledger.errors import InputError
 from vramledger.evidence import Evidence
 from vramledger.ledger import ByteRange, Entry, RankLedger, WeightFigures
 from vramledger.pool import FloatRange, IntRange, KvGroup, KvPart, KvPool
@@ -31,14 +29,9 @@ def read_plan(text: bytes, *, where: str) -> Plan:
     Raises InputError for what is not JSON, is another document, is of a newer major version or holds figures that
     cannot be (a range upside down, negative bytes).
     """
-    try:
-        return plan_of(msgspec.json.decode(text, type=PlanDocument))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise InputError(
-            f"{where} is not a plan of version 1: {problem}; write one with vramledger plan MODEL --json",
-            file=where,
-            reason=str(problem),
-        ) from None
+    return read_document(
+        text, PlanDocument, plan_of, where=where, name="plan", command="vramledger plan MODEL --json"
+    )
 
 
 def plan_of(document: PlanDocument) -> Plan:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from vramledger.documents.decoding import by_name, read_document
 from vramledger.documents.plan import EvidenceDocument, SchemaVersion
-from vramledger.errors import InputError
 from vramledger.ledger import Owner, Phase
 from vramledger.reconciliation.result import (
     Budget,
@@ -131,11 +131,11 @@ def reconciliation_document(found: Reconciliation) -> ReconciliationDocument:
         engine_version=found.engine_version,
         device=found.device,
         sources=found.sources,
-        differences=_as(found.differences, tuple[SettingDifferenceDocument, ...]),
+        differences=by_name(found.differences, tuple[SettingDifferenceDocument, ...]),
         agreeing=found.agreeing,
         unknown_settings=found.unknown_settings,
-        lines=_as(found.lines, tuple[LineDocument, ...]),
-        budget=_as(found.budget, BudgetDocument | None),
+        lines=by_name(found.lines, tuple[LineDocument, ...]),
+        budget=None if found.budget is None else by_name(found.budget, BudgetDocument),
         notes=found.notes,
     )
 
@@ -148,27 +148,22 @@ def reconciliation_of(document: ReconciliationDocument) -> Reconciliation:
         engine_version=document.engine_version,
         device=document.device,
         sources=document.sources,
-        differences=_as(document.differences, tuple[SettingDifference, ...]),
+        differences=by_name(document.differences, tuple[SettingDifference, ...]),
         agreeing=document.agreeing,
         unknown_settings=document.unknown_settings,
-        lines=_as(document.lines, tuple[Line, ...]),
-        budget=_as(document.budget, Budget | None),
+        lines=by_name(document.lines, tuple[Line, ...]),
+        budget=None if document.budget is None else by_name(document.budget, Budget),
         notes=document.notes,
     )
 
 
 def read_reconciliation(text: bytes, *, where: str) -> Reconciliation:
     """What `vramledger reconcile --json` wrote; `where` names it in errors. Raises InputError for anything else."""
-    try:
-        return reconciliation_of(msgspec.json.decode(text, type=ReconciliationDocument))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise InputError(
-            f"{where} is not a reconciliation of version 1: {problem}; write one with vramledger reconcile --json",
-            file=where,
-            reason=str(problem),
-        ) from None
-
-
-def _as(value: object, target: Any) -> Any:
-    """Documents have their values' own field names, so that each is made from the other by name."""
-    return msgspec.convert(value, target, from_attributes=True)
+    return read_document(
+        text,
+        ReconciliationDocument,
+        reconciliation_of,
+        where=where,
+        name="reconciliation",
+        command="vramledger reconcile --json",
+    )

@@ -2,12 +2,14 @@
 
     python -m vramledger.release.xllamacpp_server -m MODEL.gguf --port 8080 -c 8192 -np 4
 
-takes the memory flags that llama-server takes, under the same names, and refuses others.
+takes the memory flags that llama-server takes, under the same names, and refuses others; like it, it takes the number of
+threads from LLAMA_ARG_THREADS too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -48,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-kvu", "--kv-unified", action=argparse.BooleanOptionalAction)
     parser.add_argument("--swa-full", action=argparse.BooleanOptionalAction)
     parser.add_argument("-cram", "--cache-ram", type=int)
-    parser.add_argument("-t", "--threads", type=int)
+    parser.add_argument("-t", "--threads", type=int, default=os.environ.get("LLAMA_ARG_THREADS"))
     parser.add_argument("-lv", "--verbosity", type=int, default=3)
     for name in ("--metrics", "--slots", "--props"):
         parser.add_argument(name, action="store_true")
