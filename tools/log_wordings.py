@@ -1,6 +1,6 @@
 """Log wordings of unpacked vLLM source trees that speak of memory and that no pattern reads.
 
-    python tools/log_wordings.py DIR [DIR ...] [--record FILE]
+    python -m tools.log_wordings DIR [DIR ...] [--record FILE]
 
 DIR is named after its release and holds a package `vllm` (an unpacked wheel; nothing of it is imported). Every call of
 a logger whose text mentions memory, KV, blocks or graphs and has a value in it is rendered with sample values and shown
@@ -18,7 +18,7 @@ import argparse
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,9 +130,9 @@ def read_wording(wording: Wording) -> list[Found]:
     return []
 
 
-def passed_over(text: str) -> str | None:
+def passed_over(text: str, reasons: Sequence[tuple[str, str]] = PASSED_OVER) -> str | None:
     """Why nothing is read from it."""
-    return next((reason for pattern, reason in PASSED_OVER if re.search(pattern, text)), None)
+    return next((reason for pattern, reason in reasons if re.search(pattern, text)), None)
 
 
 def wordings(root: Path) -> Iterator[Wording]:
@@ -283,13 +283,18 @@ def main(arguments: list[str] | None = None) -> int:
             if not found and _is_subject(wording) and passed_over(wording.text) is None:
                 place = f"{tree.name}:{wording.file}:{wording.line}"
                 left.setdefault(f"{wording.level}: {wording.text}", []).append(place)
-    for text, places in left.items():
-        print(text.replace("\n", "\\n"))
-        print(f"    {places[0]}" + (f" … {places[-1]} ({len(places)})" if len(places) > 1 else ""))
+    tell(left)
     print(f"{len(recorded)} lines read in {len(options.trees)} tree(s), {len(left)} wordings left")
     if options.record:
         record(options.record, recorded)
     return 1 if left else 0
+
+
+def tell(left: Mapping[str, Sequence[str]]) -> None:
+    """Wordings that no pattern reads, each with its first and last place."""
+    for text, places in left.items():
+        print(text.replace("\n", "\\n"))
+        print(f"    {places[0]}" + (f" … {places[-1]} ({len(places)})" if len(places) > 1 else ""))
 
 
 def _is_subject(wording: Wording) -> bool:

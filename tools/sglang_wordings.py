@@ -1,6 +1,6 @@
 """Log wordings of unpacked SGLang source trees that speak of memory, KV or tokens and that no pattern reads.
 
-    python tools/sglang_wordings.py DIR [DIR ...]
+    python -m tools.sglang_wordings DIR [DIR ...]
 
 DIR holds a package `sglang` (an unpacked wheel; nothing of it is imported). Every call of a logger whose text mentions device
 memory, pools, graphs or requests and has a value in it is rendered with sample values and shown to the patterns. What none
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from tools.log_wordings import Wording, wordings
+from tools.log_wordings import Wording, passed_over, tell, wordings
 
 from vramledger.engines.log_pattern import first_match
 from vramledger.engines.sglang.log import PATTERNS
@@ -77,11 +77,6 @@ def is_read(wording: Wording) -> bool:
     )
 
 
-def passed_over(text: str) -> str | None:
-    """Why nothing is read from it."""
-    return next((reason for pattern, reason in PASSED_OVER if re.search(pattern, text)), None)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Lists what no pattern reads; 1 if there is any."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -92,18 +87,15 @@ def main(arguments: list[str] | None = None) -> int:
     for tree in options.trees:
         for wording in wordings(tree / "sglang"):
             text = wording.text
-            has_values = any(not isinstance(piece, str) for piece in wording.pieces)
-            if not has_values or not SUBJECT.search(text) or ELSEWHERE.search(wording.file):
+            if not wording.has_values or not SUBJECT.search(text) or ELSEWHERE.search(wording.file):
                 continue
             if text not in known:
                 known[text] = is_read(wording)
-            if not known[text] and passed_over(text) is None:
+            if not known[text] and passed_over(text, PASSED_OVER) is None:
                 left.setdefault(f"{wording.level}: {text}", []).append(
                     f"{tree.name}:{wording.file}:{wording.line}"
                 )
-    for text, places in left.items():
-        print(text.replace("\n", "\\n"))
-        print(f"    {places[0]}" + (f" … {places[-1]} ({len(places)})" if len(places) > 1 else ""))
+    tell(left)
     print(f"{sum(known.values())} wordings read in {len(options.trees)} tree(s), {len(left)} left")
     return 1 if left else 0
 
