@@ -107,6 +107,26 @@ def agreement() -> str:
     )
 
 
+def diagnosed() -> str:
+    """How often diagnoses of reported failures are right, and how many of the messages' numbers are read."""
+    from tools.accuracy.diagnosis import class_files
+    from tools.accuracy.messages import message_files
+
+    files = class_files(DATA / "groundtruth")
+    counts = []
+    for judged in files.values():
+        sure = [item for item in judged if item.confidence == "high"]
+        right = sum(item.is_accepted for item in sure)
+        counts.append(f"{right} of {len(sure)} answers of high confidence are right ({len(judged)} reports)")
+    named = message_files(DATA)
+    read = sum(item.named - len(item.named_misses) for item in named)
+    return _paragraph(
+        f"Judged on public reports of failures by `make accuracy`: {counts[0]}; of those collected later, "
+        f"{counts[1]}. Of the numbers that the messages name, {read} of {sum(item.named for item in named)} are "
+        "read. [docs/accuracy.md](docs/accuracy.md) has the confusion tables."
+    )
+
+
 def _paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -114,6 +134,7 @@ def _paragraph(text: str) -> str:
 _MADE = {
     "accuracy": accuracy_table,
     "agreement": agreement,
+    "diagnosed": diagnosed,
     "measured": measured,
     "parameters": parameters,
     "types": model_types,
