@@ -119,6 +119,19 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
     assert "is not a regular file" in capsys.readouterr().err
 
 
+def test_a_measurement_does_not_take_the_place_of_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.txt").write_bytes(METRICS.read_bytes())
+    Path("link").symlink_to("m.txt")
+    assert run(["measure", "--metrics", "m.txt", "-o", "link"]) == 2
+    assert "-o names the source m.txt" in capsys.readouterr().err
+    assert run(["measure", "--metrics", "m.txt", "-o", "-"]) == 2
+    assert "--json prints the document" in capsys.readouterr().err
+    assert Path("m.txt").read_bytes() == METRICS.read_bytes()
+
+
 def test_an_exporter_is_waited_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     done = threading.Event()
 

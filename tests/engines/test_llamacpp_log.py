@@ -276,3 +276,13 @@ def test_an_indexer_s_keys_are_a_cache_of_their_own() -> None:
     found = measure("llamacpp", lines)
     assert sizes(found) == {"CUDA0 KV buffer": 549.0, "CUDA0 indexer key buffer": 122.0}
     assert {pool.kind: pool.bytes for pool in found.pools} == {"": two(549.0), "indexer keys": two(122.0)}
+
+
+def test_a_server_that_printed_no_buffers_is_told_how_to_print_them() -> None:
+    quiet = [
+        "0.00.001.837 I srv          init: build_info: b0-unknown",
+        "0.02.543.444 I srv    load_model: initializing, n_slots = 4, n_ctx_slot = 1024, kv_unified = 'false'",
+        "0.02.545.112 I srv          init: listening on http://127.0.0.1:8080",
+    ]
+    assert any("-lv 4" in note for note in measure("llamacpp", quiet, "quiet.log").notes)
+    assert not any("-lv 4" in note for note in recorded("gemma3-270m").notes)

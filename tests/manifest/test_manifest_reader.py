@@ -97,6 +97,9 @@ def test_an_edit_by_hand_says_both_digests_and_the_figures_that_disagree() -> No
         (("engine_revision",), "vllm 9", "engine_revision is 'vllm 9'"),
         (("measurement",), None, "the manifest holds no measurement"),
         (("per_rank", 0, "measured_headroom_gib"), 1.5, r"per_rank\[0\]\.measured_headroom_gib"),
+        (("plan", "ranks", 0, "entries", 0, "bytes", "low"), 2**50, "its plan cannot be: not a range"),
+        (("measurement", "figures", 0, "bytes", "low"), 2**50, "its measurement cannot be: not a range"),
+        (("evidence",), [], "raw_weight_bytes has no evidence; measured_weight_steady"),
     ],
 )
 def test_a_new_digest_does_not_make_figures_agree(path: tuple[Any, ...], value: Any, said: str) -> None:

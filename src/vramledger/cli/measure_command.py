@@ -63,7 +63,9 @@ def run_measure(
 
     name = _engine(engine)
     token = token_of(token_env)
-    _check_inputs((*logs, *metrics, *server_info, *smi, *dcgm, *snapshots, *series))
+    files = (*logs, *metrics, *server_info, *smi, *dcgm, *snapshots, *series)
+    _check_inputs(files)
+    _check_out(out, files)
     columns = tuple(part.strip() for part in (smi_columns or "").split(",") if part.strip())
     all_pids = _with_children(pids)
     parts: list[Measurement] = []
@@ -85,7 +87,7 @@ def run_measure(
         write_document_file(measurement_document(measurement), path_of(out))
     if as_json:
         write_document(measurement_document(measurement))
-    elif out is None or out != "-":
+    else:
         from vramledger.report.measurement_text import measurement_lines
 
         write_page(measurement_lines(measurement, width=page_width()))
@@ -120,6 +122,22 @@ def _check_inputs(names: tuple[str, ...]) -> None:
 
     if names.count("-") > 1:
         raise FlagError("standard input (-) can be read once only", flag="file", value="-")
+
+
+def _check_out(out: str | None, files: tuple[str, ...]) -> None:
+    """What was measured does not take the place of what it was read from."""
+    from vramledger.errors import FlagError
+    from vramledger.models.sources.bounded_file import path_of
+
+    if out == "-":
+        raise FlagError("-o takes a file; --json prints the document", flag="out", value=out)
+    for name in files if out is not None else ():
+        try:
+            same = name != "-" and path_of(out or "").samefile(path_of(name))
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise FlagError(f"-o names the source {name}; give another file", flag="out", value=out)
 
 
 def _with_children(pids: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import msgspec
+
+from vramledger.documents.measurement_reader import measurement_of
+from vramledger.documents.plan_reader import plan_of
 from vramledger.manifest.declared import Trial
 from vramledger.manifest.document import SCHEMA_VERSION, ManifestDocument, RankFigures
+from vramledger.reconciliation.document import reconciliation_of
 from vramledger.units import GIB, KIB
 
 MEASURED = (
@@ -70,7 +75,27 @@ def missing(document: ManifestDocument) -> tuple[str, ...]:
 
 def disagreements(document: ManifestDocument) -> tuple[str, ...]:
     """Every figure that does not follow from those it stands for, each in a sentence; empty for a sound manifest."""
-    return (*divisions(document), *_of_the_plan(document), *_of_measurement(document), *_lists(document))
+    return (
+        *_impossible(document),
+        *divisions(document),
+        *_of_the_plan(document),
+        *_of_measurement(document),
+        *_lists(document),
+    )
+
+
+def _impossible(document: ManifestDocument) -> Iterator[str]:
+    """Parts that stand for no plan, measurement or reconciliation: a range upside down, bytes below 0."""
+    parts: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("plan", lambda: plan_of(document.plan)),
+        ("measurement", lambda: document.measurement and measurement_of(document.measurement)),
+        ("reconciliation", lambda: document.reconciliation and reconciliation_of(document.reconciliation)),
+    )
+    for name, made in parts:
+        try:
+            made()
+        except (ValueError, msgspec.MsgspecError) as problem:
+            yield f"its {name} cannot be: {problem}"
 
 
 def divisions(document: ManifestDocument) -> Iterator[str]:
@@ -160,6 +185,10 @@ def _lists(document: ManifestDocument) -> Iterator[str]:
     if stated != right:
         difference = sorted(set(stated) ^ set(right))
         yield f"not_evidenced does not list what is null: {', '.join(difference) or 'its order is another'}"
+    told = {item.figure for item in document.evidence}
+    for name in ("raw_weight_bytes", *MEASURED):
+        if getattr(document, name) is not None and name not in told:
+            yield f"{name} has no evidence"
     doubled = _doubled(document.tests)
     if doubled:
         yield f"tests has {doubled} more than once"

@@ -58,6 +58,11 @@ def measured(observations: Iterable[Observation]) -> Measurement:
     ollama = start.first("ollama_version", Event.VERSION)
     if ollama is not None:
         notes.append(f"run by Ollama {ollama.values['ollama_version']}")
+    figures, pools = (*buffer_figures(places), *prompt_cache(places)), measured_pools(places)
+    if not (figures or pools) and any("n_slots" in item.values for item in start.of(Event.SETTINGS)):
+        notes.append(
+            "the log tells no buffers; llama-server of recent builds prints them at verbosity 4 (-lv 4)"
+        )
     first = state.models[0] if state.models else None
     device = next(
         (item for item in start.of(Event.DEVICE) if text_of(item, "where") not in ("CPU", "BLAS")), None
@@ -73,8 +78,8 @@ def measured(observations: Iterable[Observation]) -> Measurement:
         device=text_of(device, "device"),
         device_total_bytes=size_of(total, "total_bytes") if places.devices else None,
         settings=settings_of(start, state),
-        figures=(*buffer_figures(places), *prompt_cache(places)),
-        pools=measured_pools(places),
+        figures=figures,
+        pools=pools,
         allocator=free_states(places),
         notes=tuple(notes),
     )
