@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from diagnosis.diagnosed import one, told
 from telemetry.caching_allocator import CachingAllocator
+from vramledger.answer import Plan
 from vramledger.diagnosis.diagnosis import Diagnosis, diagnose, with_remedies
 from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.remedies import Remedy
 from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
+from vramledger.errors import FlagError
 from vramledger.observation import Sample
 from vramledger.telemetry.evidence_files import collect, free_pieces
 from vramledger.telemetry.snapshots import read_snapshot
@@ -303,6 +306,16 @@ def test_the_same_failure_of_a_restart_loop_is_told_once() -> None:
     again = start.replace("16:0", "17:0")
     found = one(start + again)
     assert found.repeats == 1
+
+
+def test_a_plan_that_is_refused_says_why_nothing_is_sized() -> None:
+    def planner(changes: Mapping[str, object]) -> Plan:
+        raise FlagError("--load-format odd is not one of vLLM's", flag="load-format", value="odd")
+
+    log = vllm("vllm-0.32.0-compile.log", until="Starting to load model", more=error("16:08:10", oom()))
+    found = with_remedies(one(log), planner)
+    assert any("--load-format odd" in item.needs for item in found.remedies)
+    assert all("--model" not in item.needs for item in found.remedies)
 
 
 def told_of(*paths: Path) -> Diagnosis:

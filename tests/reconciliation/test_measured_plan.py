@@ -14,6 +14,7 @@ from vramledger.evidence import EvidenceKind, measured
 from vramledger.ledger import AFTER_LOAD, ByteRange, Entry, Owner, Phase, total
 from vramledger.measurement import Figure, MeasuredPool, Measurement
 from vramledger.pool import IntRange
+from vramledger.reconciliation.arguments import flags_of
 from vramledger.reconciliation.measured_ledger import measured_ledger
 from vramledger.reconciliation.measured_plan import recomputed_budget, reconciled_plan
 from vramledger.reconciliation.result import interval
@@ -174,3 +175,8 @@ def _charged(entries: tuple[Entry, ...]) -> int:
         for entry in entries
         if entry.inside_budget and entry.phases & AFTER_LOAD == AFTER_LOAD
     )
+
+
+def test_a_member_of_an_enumeration_is_read_by_its_name() -> None:
+    flags, unknown = flags_of("vllm", [("load_format", "LoadFormat.AUTO"), ("dtype", "torch.bfloat16")])
+    assert (flags["load_format"], unknown) == ("auto", ())

@@ -216,14 +216,20 @@ def with_remedies(told: Diagnosis, planner: Planner | None) -> Diagnosis:
     """The same with what would help, the ledger's lines and what would have prevented it; `planner` plans the failing instance."""
     found = told.answer.failure_class
     base = None
+    refused = ""
     if planner is not None:
         try:
             base = planner({})
-        except VramledgerError:
-            planner = None
+        except VramledgerError as problem:
+            planner, refused = None, f"a plan, which is refused: {problem}"
+    helping = remedies(told.facts, told.moment, told.arithmetic, found, planner, base)
+    if refused:
+        helping = tuple(
+            replace(item, needs=refused if "--model" in item.needs else item.needs) for item in helping
+        )
     return replace(
         told,
-        remedies=remedies(told.facts, told.moment, told.arithmetic, found, planner, base),
+        remedies=helping,
         ledger=ledger_lines(told.facts, found, base),
         prevention=prevention(told.facts, found),
     )

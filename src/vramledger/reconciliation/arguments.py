@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
@@ -32,6 +33,8 @@ from vramledger.reconciliation.result import Setting
 from vramledger.units import format_gib
 
 _NOTHING = frozenset({"", "None", "none", "null", "N/A"})
+# A member of an enumeration as Python prints it: vLLM's load_format=LoadFormat.AUTO, up to 0.9.
+_MEMBER = re.compile(r"[A-Z][A-Za-z]{1,40}\.([A-Z][A-Z0-9_]{0,40})")
 _HOST_UNTOLD = "the memory of the host that the engine ran on is not told"
 _DEVICE_UNTOLD = "neither the device's name nor its memory is told"
 _PARALLEL = ("tp", "pp", "dp", "ep")
@@ -125,6 +128,9 @@ def flag_of(engine: str, name: str, value: Setting) -> tuple[str, object] | None
     if printed is None or option is None:
         return None
     text = str(value).removeprefix("torch.")
+    member = _MEMBER.fullmatch(text)
+    if member is not None:
+        text = member[1].lower()
     known = printed.WORDS.get(option.name, {}).get(text)
     wanted: object = known if known is not None else text if isinstance(value, str) else value
     if option.kind in (OptionKind.TEXT, OptionKind.TEXTS) and not isinstance(wanted, str):
