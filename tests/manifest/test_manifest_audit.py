@@ -347,6 +347,17 @@ def test_rounding_of_a_print_is_no_failure() -> None:
         ranks=(0, 1),
     )
     assert found(seen(figures=(printed,)), "shards").state is State.PASSED
+    # vLLM 0.11 prints 14.9889 GiB for Llama-3.1-8B: 16,094,076,928 bytes of tensors and the scalars of 32 layers.
+    unit = 2**30 // 10**4
+    for offset, state in (
+        (unit, State.PASSED),
+        (-unit, State.PASSED),
+        (2 * unit, State.FAILED),
+        (-2 * unit, State.FAILED),
+    ):
+        middle = size + offset
+        near = replace(printed, bytes=ByteRange(middle - unit // 2, middle, middle + unit // 2))
+        assert found(seen(figures=(near,)), "shards").state is state
 
 
 def test_policies() -> None:

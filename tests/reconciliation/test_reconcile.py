@@ -331,3 +331,25 @@ def test_a_device_by_its_memory_alone() -> None:
 def test_a_plan_can_be_made_again_from_its_settings(kind: str, flags: dict[str, Any]) -> None:
     plan = planned(kind, **flags)
     assert replanned(kind)(own_arguments(plan)).kv_pool == plan.kv_pool
+
+
+@pytest.mark.parametrize(
+    ("offset", "says"), [(1, "too small for a line"), (-1, "cut off instead of rounded")]
+)
+def test_a_miss_within_the_last_place_is_told_by_its_direction(offset: int, says: str) -> None:
+    plan = planned("dense")
+    held, unit = plan.ranks[0].owned(Owner.WEIGHTS).expected, 100_000
+    middle = held + offset * unit
+    figure = Figure(
+        owners=(Owner.WEIGHTS,),
+        name="weights",
+        bytes=ByteRange(middle - unit // 2, middle, middle + unit // 2),
+        evidence=measured("run.log:7"),
+    )
+    found = reconcile(plan, Measurement(sources=(), engine="vllm", figures=(figure,)))
+    (line,) = (line for line in found.lines if line.name == "weights")
+    reason = next(reason for reason in line.reasons if reason.cause is Cause.ROUNDING)
+    assert says in reason.text
+    assert reason.evidence == (
+        f"it misses by {offset * 50_000:+,} bytes, a unit of its last place is 100,000",
+    )

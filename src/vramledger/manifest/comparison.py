@@ -23,12 +23,18 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def is_above(self) -> bool:
-        """Whether the whole measured range lies above the predicted one."""
-        return self.predicted is not None and self.figure.bytes.low > self.predicted.high
+        """Whether the measured range lies above the predicted one by more than a unit of the print's last place: within
+        that are sums of rounded figures and tensors too small for a line of their own."""
+        return self.predicted is not None and self.figure.bytes.low - self._unit > self.predicted.high
 
     @property
     def is_below(self) -> bool:
-        return self.predicted is not None and self.figure.bytes.high < self.predicted.low
+        """The same below, where prints that are cut off lie."""
+        return self.predicted is not None and self.figure.bytes.high + self._unit < self.predicted.low
+
+    @property
+    def _unit(self) -> int:
+        return self.figure.bytes.high - self.figure.bytes.low
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramledger.ledger import ByteRange, Owner
 from vramledger.reconciliation.allocator_lines import BEFORE_LOAD
-from vramledger.reconciliation.reason_facts import Facts, shared, signed
+from vramledger.reconciliation.reason_facts import Facts, shared
 from vramledger.reconciliation.result import Cause, Line, Reason, Section
 from vramledger.units import format_bytes
 
@@ -84,13 +84,19 @@ def smallest_rank(line: Line, facts: Facts) -> Iterator[Reason]:
 
 
 def print_rounding(line: Line, _facts: Facts) -> Iterator[Reason]:
-    """A miss that is no larger than the rounding: some prints cut off instead."""
+    """A miss that is no larger than the rounding. A print that is cut off lies below what it stands for, never above."""
     if line.measured is None or line.beyond is None or line.measured.is_exact:
         return
     width = line.measured.high - line.measured.low
     if 0 < abs(line.beyond) <= width:
+        below = "the print may be cut off instead of rounded, or is a sum of rounded figures"
+        above = (
+            "the print may be a sum of rounded figures, or count tensors too small for a line of their own"
+        )
         yield Reason(
             cause=Cause.ROUNDING,
-            text="the print may be cut off instead of rounded, or is a sum of rounded figures",
-            evidence=(f"it misses by {signed(line.beyond)}, a unit of its last place is {signed(width)}",),
+            text=below if line.beyond < 0 else above,
+            evidence=(
+                f"it misses by {line.beyond:+,.10g} {line.unit.value}, a unit of its last place is {width:,.10g}",
+            ),
         )
