@@ -70,7 +70,7 @@ def test_the_pool_was_printed_as_predicted_and_came_back(outcome: Outcome) -> No
 
 def test_every_kind_of_attention_is_there() -> None:
     kinds = {item.case.kind for item in RELEASED if item.case.engine == "vllm"}
-    assert {"mistral-window", "gemma-3", "qwen3-moe", "gpt-oss", "deepseek-v2"} <= kinds
+    assert {"llama-gqa", "mistral-window", "gemma-3", "qwen3-moe", "gpt-oss", "deepseek-v2"} <= kinds
 
 
 def test_the_page_is_what_was_recorded() -> None:
