@@ -353,3 +353,26 @@ def test_a_miss_within_the_last_place_is_told_by_its_direction(offset: int, says
     assert reason.evidence == (
         f"it misses by {offset * 50_000:+,} bytes, a unit of its last place is 100,000",
     )
+
+
+def test_weights_on_another_device_than_planned_are_no_agreement() -> None:
+    """A server that was built without a GPU holds a model planned for one in a buffer of the host."""
+    plan = planned("dense")
+    assert plan.kv_pool is not None
+    on_host = Figure(
+        owners=(Owner.WEIGHTS,),
+        name="CPU_Mapped model buffer",
+        bytes=plan.ranks[0].owned(Owner.WEIGHTS),
+        evidence=measured("run.log:7"),
+        entries=("CPU model buffer",),
+    )
+    tokens = plan.kv_pool.tokens.expected
+    pool = MeasuredPool(evidence=measured("run.log:9"), tokens=IntRange(tokens, tokens, tokens))
+    found = reconcile(plan, Measurement(sources=(), engine="vllm", figures=(on_host,), pools=(pool,)))
+    assert [line.name for line in found.elsewhere] == ["CPU_Mapped model buffer"]
+    assert found.standing is Standing.UNTOLD
+    there = replace(on_host, entries=())
+    assert (
+        reconcile(plan, Measurement(sources=(), engine="vllm", figures=(there,), pools=(pool,))).standing
+        is Standing.INSIDE
+    )

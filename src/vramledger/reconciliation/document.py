@@ -101,7 +101,12 @@ class ReconciliationDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: SchemaVersion
     kind: Literal["reconciliation"]
-    standing: Annotated[Standing, Meta(description="Outside where a line is, else inside where a line is.")]
+    standing: Annotated[
+        Standing,
+        Meta(
+            description="Outside where a line is, else inside where a line is, unless weights lie elsewhere than planned."
+        ),
+    ]
     model: str
     engine: str
     engine_version: str

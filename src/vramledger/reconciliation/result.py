@@ -170,12 +170,20 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> Standing:
-        """OUTSIDE where a line is, else INSIDE where a line is, else UNTOLD."""
+        """OUTSIDE where a line is, else UNTOLD where weights lie elsewhere, else INSIDE where a line is, else UNTOLD."""
         found = {line.standing for line in self.lines}
-        for standing in (Standing.OUTSIDE, Standing.INSIDE):
-            if standing in found:
-                return standing
-        return Standing.UNTOLD
+        if Standing.OUTSIDE in found:
+            return Standing.OUTSIDE
+        return Standing.INSIDE if Standing.INSIDE in found and not self.elsewhere else Standing.UNTOLD
+
+    @property
+    def elsewhere(self) -> tuple[Line, ...]:
+        """Measured weights that no line of the plan names, where the plan has weights that nothing measured: they lie on another
+        device than planned."""
+        weights = [line for line in self.section(Section.LEDGER) if line.owners == (Owner.WEIGHTS,)]
+        if all(line.measured is not None for line in weights):
+            return ()
+        return tuple(line for line in weights if line.predicted is None)
 
     def section(self, section: Section) -> tuple[Line, ...]:
         """The lines of one section, in order."""

@@ -229,9 +229,13 @@ def _range(found: Interval, unit: Unit, scale: int) -> str:
 def _standing(found: Reconciliation, width: int) -> Iterator[PageLine]:
     counts = {standing: sum(item.standing is standing for item in found.lines) for standing in Standing}
     if found.standing is Standing.UNTOLD:
-        yield from wrapped(
-            "cannot be told: the measurement has no figure that the plan predicts", width, style="unsure"
+        names = ", ".join(item.name for item in found.elsewhere)
+        why = (
+            f"weights were measured where the plan has none ({names}), and nothing where it has them"
+            if names
+            else "the measurement has no figure that the plan predicts"
         )
+        yield from wrapped(f"cannot be told: {why}", width, style="unsure")
         return
     text = f"{counted(counts[Standing.INSIDE], 'figure')} inside, {counts[Standing.OUTSIDE]} outside"
     yield from wrapped(
