@@ -76,6 +76,20 @@ def test_what_happened_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["diagnose", str(dead), "--exit-zero"]) == 0
 
 
+def test_a_pipe_is_read_once_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(theirs, "w", encoding="utf-8") as pipe:
+        pipe.write(
+            "[torch] CUDA error: out of memory\n"
+            + "(EngineCore pid=11) INFO 11-30 00:00:01 [core.py:1] hi\n" * 200
+        )
+    try:
+        assert run(["diagnose", f"/dev/fd/{ours}"]) == 11
+    finally:
+        os.close(ours)
+    assert f"/dev/fd/{ours}:1" in capsys.readouterr().out
+
+
 def test_what_was_survived_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "server.log"
     log.write_text("ggml_cuda_host_malloc: failed to allocate 1024.00 MiB of pinned memory: out of memory\n")

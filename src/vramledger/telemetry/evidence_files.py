@@ -73,14 +73,19 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
             tally = LogTally()
             found = list(thinned(read_log(path, engine=engine, patterns=PATTERNS, tally=tally)))
             late = next(iter(tally.engines), None)
-            if path != "-" and engine is None and late and all(item.engine != late for item in found[:-1]):
+            if (
+                not _is_stream(path)
+                and engine is None
+                and late
+                and all(item.engine != late for item in found[:-1])
+            ):
                 # The engine's sign came with the failure only: what stands before is read again as its log.
                 tally = LogTally()
                 found = list(thinned(read_log(path, engine=late, patterns=PATTERNS, tally=tally)))
             observations += found
             notes += tally.notes()
             engines += [name for name in tally.engines if name not in engines]
-            if path != "-":
+            if not _is_stream(path):
                 observations += _remarks(path, found)
     if not any(standing_of(item) is Standing.CAUSE for item in observations):
         observations += recorded  # a log's message says more of the same failure
@@ -94,9 +99,17 @@ def collect(paths: Iterable[str], *, engine: str | None = None) -> Collected:
     )
 
 
+def _is_stream(path: str) -> bool:
+    """Whether it can be read only once: standard input, a pipe such as the shell's <(command)."""
+    try:
+        return path == "-" or Path(path).is_fifo()
+    except OSError:
+        return False  # whoever opens it says why it cannot be read
+
+
 def kind_of_file(path: str) -> str:
-    """ "snapshot", "series" or "log", by the first bytes."""
-    if path == "-":
+    """ "snapshot", "series" or "log", by the first bytes; what can be read only once is a log."""
+    if _is_stream(path):
         return "log"
     try:
         with Path(path).open("rb") as file:
