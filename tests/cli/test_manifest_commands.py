@@ -83,6 +83,23 @@ def test_a_file_that_is_there_stays_without_force(
     assert main(ask(model, "-o", str(tmp_path / "no" / "such" / "folder.json"))) == 74
 
 
+def test_a_manifest_takes_no_source_s_place_even_with_force(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "facts.json"
+    file.write_bytes(msgspec.json.encode(facts()))
+    before = file.read_bytes()
+    assert main(ask(model, "--facts", str(file), "-o", str(file), "--force")) == 2
+    assert "-o names the source" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("word", ["show", "verify"])
+def test_show_and_verify_ask_for_their_file(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifest", word]) == 2
+    assert "give one MODEL, or show FILE, or verify FILE" in capsys.readouterr().err
+
+
 def test_from_a_plan_with_evidence(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", model, "--device", "H200-141GB", "--tp", "2", "--json"]) == 0
     (tmp_path / "plan.json").write_text(capsys.readouterr().out)

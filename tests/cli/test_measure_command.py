@@ -126,7 +126,7 @@ def test_a_measurement_does_not_take_the_place_of_its_source(
     Path("m.txt").write_bytes(METRICS.read_bytes())
     Path("link").symlink_to("m.txt")
     assert run(["measure", "--metrics", "m.txt", "-o", "link"]) == 2
-    assert "-o names the source m.txt" in capsys.readouterr().err
+    assert "-o names the source 'm.txt'" in capsys.readouterr().err
     assert run(["measure", "--metrics", "m.txt", "-o", "-"]) == 2
     assert "--json prints the document" in capsys.readouterr().err
     assert Path("m.txt").read_bytes() == METRICS.read_bytes()

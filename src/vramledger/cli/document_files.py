@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,23 @@ def read_file(text: str) -> tuple[bytes, Path]:
     """The whole of a file of at most 64 MiB. Raises SourceError or InputError."""
     path = path_of(text)
     return read_whole(path, LIMIT_BYTES, InputError), path
+
+
+def check_out(out: str | None, sources: Iterable[str | None]) -> None:
+    """What -o names is a file, and none of the files that are read: it would take their place. Raises FlagError."""
+    if out is None:
+        return
+    if out == "-":
+        raise FlagError("-o takes a file; --json prints the document", flag="out", value=out)
+    for name in sources:
+        try:
+            same = name is not None and name != "-" and path_of(out).samefile(path_of(name))
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise FlagError(
+                f"-o names the source {quote(name, 120)}; give another file", flag="out", value=out
+            )
 
 
 def record(what: What, path: Path, data: bytes) -> SourceRecord:

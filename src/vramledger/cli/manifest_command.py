@@ -63,7 +63,7 @@ def run_manifest(words: tuple[str, ...], **options: object) -> int:
     """Show, verify, or make and write."""
     if len(words) == 2 and words[0] in _ACTIONS:
         return _read(words[0], words[1], as_json=bool(options["as_json"]))
-    if len(words) > 1:
+    if len(words) > 1 or words in (("show",), ("verify",)):
         raise click.UsageError("give one MODEL, or show FILE, or verify FILE.")
     return _make(words[0] if words else None, **options)  # type: ignore[arg-type]
 
@@ -111,11 +111,14 @@ def _make(
     **flags: object,
 ) -> int:
     import vramledger
-    from vramledger.cli.document_files import facts_from, measurement_records, plan_from, time_text
+    from vramledger.cli.document_files import check_out, facts_from, measurement_records, plan_from, time_text
     from vramledger.manifest.build import Given, build
     from vramledger.manifest.identity import engine_identity
     from vramledger.reconciliation.reconcile import reconcile
 
+    check_out(
+        output, (model, plan_file, measurement_file, *logs, reconciliation_file, facts_file, capacity_file)
+    )
     when = time_text(at)
     facts, records = facts_from(facts_file, capacity_file)
     reconciliation, more = _reconciliation(reconciliation_file)

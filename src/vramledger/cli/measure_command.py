@@ -52,6 +52,7 @@ def run_measure(
     as_json: bool,
 ) -> int:
     """Read every source, merge, print."""
+    from vramledger.cli.document_files import check_out
     from vramledger.cli.measured_log import measured_log
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.documents.measurement import measurement_document
@@ -65,7 +66,7 @@ def run_measure(
     token = token_of(token_env)
     files = (*logs, *metrics, *server_info, *smi, *dcgm, *snapshots, *series)
     _check_inputs(files)
-    _check_out(out, files)
+    check_out(out, files)
     columns = tuple(part.strip() for part in (smi_columns or "").split(",") if part.strip())
     all_pids = _with_children(pids)
     parts: list[Measurement] = []
@@ -122,22 +123,6 @@ def _check_inputs(names: tuple[str, ...]) -> None:
 
     if names.count("-") > 1:
         raise FlagError("standard input (-) can be read once only", flag="file", value="-")
-
-
-def _check_out(out: str | None, files: tuple[str, ...]) -> None:
-    """What was measured does not take the place of what it was read from."""
-    from vramledger.errors import FlagError
-    from vramledger.models.sources.bounded_file import path_of
-
-    if out == "-":
-        raise FlagError("-o takes a file; --json prints the document", flag="out", value=out)
-    for name in files if out is not None else ():
-        try:
-            same = name != "-" and path_of(out or "").samefile(path_of(name))
-        except (OSError, ValueError):
-            continue
-        if same:
-            raise FlagError(f"-o names the source {name}; give another file", flag="out", value=out)
 
 
 def _with_children(pids: tuple[int, ...]) -> tuple[int, ...]:
