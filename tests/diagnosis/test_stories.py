@@ -318,6 +318,12 @@ def test_a_plan_that_is_refused_says_why_nothing_is_sized() -> None:
     assert all("--model" not in item.needs for item in found.remedies)
 
 
+def test_logs_of_two_engines_tell_two_failures() -> None:
+    theirs = "llama_context: constructing llama_context\n" + "failed to allocate buffer for kv cache\n"
+    ours = vllm("vllm-0.32.0-compile.log", until="Starting to load model", more=error("16:08:10", oom()))
+    assert {item.facts.engine for item in told(ours, theirs)} == {"vllm", "llamacpp"}
+
+
 def told_of(*paths: Path) -> Diagnosis:
     collected = collect([str(path) for path in paths])
     (found,) = diagnose(collected.observations, samples=collected.samples, snapshots=collected.snapshots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -131,6 +131,10 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
     mild: dict[tuple[str, object], list[int]] = {}
     started = last_at = None
     instance = 0
+    printers: dict[str, str] = {}
+    for item in ordered:
+        if item.engine is not None:
+            printers.setdefault(item.place.source, item.engine)
     leaving: dict[str, float | None] = {}
     for index, item in enumerate(ordered):
         standing = standing_of(item)
@@ -162,7 +166,11 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
                     index
                 )
             continue
-        if started is None or not _near(last_at, item.at_s):
+        if (
+            started is None
+            or not _near(last_at, item.at_s)
+            or _of_other_engines(printers, ordered[started], item)
+        ):
             real.append([])
             started = index
         real[-1].append(index)
@@ -170,6 +178,12 @@ def _bursts(ordered: Sequence[Observation]) -> list[list[int]]:
     if real:
         return real
     return sorted(mild.values(), key=lambda found: found[0])
+
+
+def _of_other_engines(printers: Mapping[str, str], one: Observation, other: Observation) -> bool:
+    """Whether two lines are of logs of different engines: a failure of one is none of the other's, whenever it was."""
+    engines = {printers.get(item.place.source) for item in (one, other)} - {None}
+    return len(engines) > 1
 
 
 def _killed(item: Observation) -> bool:
