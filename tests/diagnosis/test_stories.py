@@ -13,7 +13,7 @@ from telemetry.caching_allocator import CachingAllocator
 from vramledger.answer import Plan
 from vramledger.diagnosis.diagnosis import Diagnosis, diagnose, with_remedies
 from vramledger.diagnosis.messages.kind import Domain, Standing
-from vramledger.diagnosis.remedies import Remedy
+from vramledger.diagnosis.remedy import Remedy
 from vramledger.diagnosis.terms import Confidence, FailureClass, Stage
 from vramledger.errors import FlagError
 from vramledger.observation import Sample

@@ -17,7 +17,7 @@ from vramledger.cli.options import (
 
 if TYPE_CHECKING:
     from vramledger.diagnosis.diagnosis import Diagnosis
-    from vramledger.diagnosis.remedies import Planner
+    from vramledger.diagnosis.remedy import Planner
     from vramledger.hardware.catalogue import Device
 
 _HELP = """What a memory failure was, of which class, how sure that is, and what would help by how many bytes or tokens.

@@ -17,7 +17,8 @@ from vramledger.diagnosis.ledger_lines import LedgerLine, ledger_lines, preventi
 from vramledger.diagnosis.messages.kind import Standing
 from vramledger.diagnosis.moment import Moment, moment, time_of
 from vramledger.diagnosis.remarks import symptoms
-from vramledger.diagnosis.remedies import Planner, Remedy, remedies
+from vramledger.diagnosis.remedies import remedies
+from vramledger.diagnosis.remedy import Planner, Remedy
 from vramledger.diagnosis.trends import Trend, trends
 from vramledger.errors import VramledgerError
 from vramledger.observation import Event, Observation, Sample, Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramledger.answer import Plan
-from vramledger.diagnosis.remedies import Planner
+from vramledger.diagnosis.remedy import Planner
 from vramledger.engines import check_engine, engine_name, engine_names
 from vramledger.errors import FlagError
 from vramledger.hardware.catalogue import Device

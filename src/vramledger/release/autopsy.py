@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from vramledger.diagnosis.diagnosis import Diagnosis, diagnose, with_remedies
-from vramledger.diagnosis.remedies import Planner
+from vramledger.diagnosis.remedy import Planner
 from vramledger.engines import engine_name
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import find_device

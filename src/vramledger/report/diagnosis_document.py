@@ -11,7 +11,7 @@ from msgspec import Meta
 from vramledger.diagnosis.arithmetic import Arithmetic
 from vramledger.diagnosis.diagnosis import Diagnosis
 from vramledger.diagnosis.evidence_lines import evidence_lines
-from vramledger.diagnosis.remedies import Basis
+from vramledger.diagnosis.remedy import Basis
 from vramledger.diagnosis.terms import Confidence, FailureClass
 from vramledger.documents.plan import SCHEMA_VERSION, ByteInterval, SchemaVersion, byte_interval
 from vramledger.ledger import ByteRange, Owner

@@ -11,7 +11,6 @@ from vramledger.report.text import Line, columns, line, wrapped
 from vramledger.units import GIB, MIB
 
 _STYLES = {Outcome.TRIPPED: "bad", Outcome.HELD: "good", Outcome.UNTOLD: "unsure"}
-_WIDEST_TEXT = 26
 
 
 def diff_lines(

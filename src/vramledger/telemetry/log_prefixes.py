@@ -320,7 +320,6 @@ _PAREN = (
     ),
     _rule(r"\((raylet|gcs_server|autoscaler[^()]{0,20})\) ", _process),
 )
-_BRACE: tuple[Rule, ...] = ()
 _ANGLE = (
     _rule(
         r"<\d{1,3}>1 " + _ISO + r" (\S{1,255}) (\S{1,48}) \S{1,128} \S{1,32} (?:-|\[[^\]]{0,1000}\]) ?",
