@@ -324,6 +324,17 @@ def test_logs_of_two_engines_tell_two_failures() -> None:
     assert {item.facts.engine for item in told(ours, theirs)} == {"vllm", "llamacpp"}
 
 
+def test_ranks_that_nothing_states_are_not_said_to_be_one() -> None:
+    untold = (
+        error("16:08:10", "RuntimeError: failed while Loading checkpoint shards")
+        + "\n"
+        + error("16:08:10", oom())
+    )
+    found = one("INFO 11-29 16:08:01 [x.py:1] Starting to load model m...\n" + untold, engine="vllm")
+    changes = [item.change for item in remedies_of(found)]
+    assert "twice as many ranks (tensor_parallel_size)" in changes
+
+
 def told_of(*paths: Path) -> Diagnosis:
     collected = collect([str(path) for path in paths])
     (found,) = diagnose(collected.observations, samples=collected.samples, snapshots=collected.snapshots)

@@ -53,8 +53,8 @@ def more_ranks(case: Case) -> Iterator[Remedy]:
     name = case.knobs.parallel
     if name is None:
         return
-    now = whole_setting(case, name) or 1
-    tried = tried_on_plan(case, {name: 2 * now})
+    now = whole_setting(case, name)
+    tried = tried_on_plan(case, {name: 2 * (now or 1)})
     effect, freed, basis = "each rank holds half of what is cut over ranks", None, Basis.RULE
     if tried is not None:
         freed = worst(tried[0], _static) - worst(tried[1], _static)
@@ -67,7 +67,7 @@ def more_ranks(case: Case) -> Iterator[Remedy]:
                 f"about {format_bytes(freed)} of {format_bytes(weights.expected)} of weights leave this rank"
             )
     yield Remedy(
-        change=f"{name} {now} → {2 * now}",
+        change=f"{name} {now} → {2 * now}" if now else f"twice as many ranks ({name})",
         effect=effect,
         frees_bytes=freed,
         basis=basis,
