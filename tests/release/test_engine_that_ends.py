@@ -16,7 +16,7 @@ from vramledger.cli.app import run
 from vramledger.release.autopsy import autopsy
 from vramledger.release.exercise import Limits, exercise
 from vramledger.release.steps import Order
-from vramledger.telemetry.engine_process import EngineDied, EngineProcess, free_port
+from vramledger.telemetry.engine_process import EngineDied, EngineProcess, free_port, signals_later
 
 RECORDED = Path(__file__).parent / "recorded"
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "Llama-3.1-8B-Instruct")
@@ -155,3 +155,20 @@ def test_ending_the_command_ends_the_engine(tmp_path: Path) -> None:
         assert command.wait(60) == 128 + signal.SIGTERM
     stat = Path(f"/proc/{started.read_text().rstrip('.')}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_a_signal_while_an_engine_is_started_waits_until_it_is_known() -> None:
+    done = []
+
+    def end(*_: object) -> None:
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(SystemExit), signals_later():
+            signal.raise_signal(signal.SIGTERM)
+            done.append("started")
+        assert done == ["started"]
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -48,6 +50,15 @@ class EngineProcess:
 
     def __enter__(self) -> EngineProcess:
         try:
+            with signals_later():
+                self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
+        try:
             with self.log.open("wb") as out:
                 # The command is the user's own, given as a list; no shell reads it.
                 self._process = subprocess.Popen(  # noqa: S603
@@ -67,7 +78,6 @@ class EngineProcess:
             raise InputError(
                 f"{self.command[0]} cannot be started: {problem.strerror or problem}", command=self.command[0]
             ) from None
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -161,6 +171,27 @@ class EngineProcess:
             exit_code=self.exit_code,
             tail=tail,
         )
+
+
+@contextmanager
+def signals_later() -> Iterator[None]:
+    """SIGTERM and SIGINT that come while it is open are raised when it ends: a process that is started but not yet known
+    would be left behind. Signals are for the main thread; in another one this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        sign: signal.signal(sign, lambda number, _: came.append(number))
+        for sign in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, signal.SIG_DFL if handler is None else handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
