@@ -335,6 +335,15 @@ def test_ranks_that_nothing_states_are_not_said_to_be_one() -> None:
     assert "twice as many ranks (tensor_parallel_size)" in changes
 
 
+def test_narrower_kv_does_not_help_where_nothing_is_left_for_any() -> None:
+    refusal = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
+    found = one(
+        vllm("vllm-0.32.0-compile.log", until="Starting to load model", more=error("16:08:10", refusal))
+    )
+    assert (found.facts.kind, found.answer.failure_class) == ("vllm-kv-none", FailureClass.LOAD_TIME)
+    assert not any("kv_cache_dtype" in item.change for item in remedies_of(found))
+
+
 def told_of(*paths: Path) -> Diagnosis:
     collected = collect([str(path) for path in paths])
     (found,) = diagnose(collected.observations, samples=collected.samples, snapshots=collected.snapshots)

@@ -115,11 +115,16 @@ def _candidates(case: Case) -> Iterator[Remedy]:
             yield from less_share(case)
 
 
+# Nothing is left for KV at all: narrower KV needs less of nothing.
+_NO_POOL = frozenset({"vllm-kv-none", "sglang-static-share"})
+
+
 def _static_set(case: Case) -> Iterator[Remedy]:
     """Of a static set that does not fit: KV only where KV was asked for."""
     if case.facts.stage in (Stage.KV_SIZING, Stage.KV_ALLOC, None):
         yield from shorter_context(case)
-        yield from narrow_kv(case)
+        if case.facts.kind not in _NO_POOL:
+            yield from narrow_kv(case)
         yield from more_share(case)
     yield from more_ranks(case)
 
