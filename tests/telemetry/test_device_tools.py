@@ -13,7 +13,7 @@ from vramledger.ledger import ByteRange
 from vramledger.measurement import MeasurementSource
 from vramledger.telemetry.adapters.amd import amd_devices
 from vramledger.telemetry.adapters.dcgm import read_dcgm
-from vramledger.telemetry.adapters.smi_reading import SmiLook, smi_looks, smi_measurement, smi_samples
+from vramledger.telemetry.adapters.smi_reading import SmiLook, smi_looks, smi_measurement
 from vramledger.telemetry.probes.nvml import DeviceReading
 from vramledger.units import MIB
 
@@ -44,8 +44,12 @@ def test_the_table_in_a_loop() -> None:
     assert [(p.pid, p.name, p.used_bytes) for p in second.devices[1].processes] == [
         (4712, "VLLM::Worker_TP1", 74318 * MIB)
     ]
-    used = [sample.value for sample in smi_samples((first, second)) if sample.name == "device_used_bytes"]
-    assert used == [15467 * MIB, 15471 * MIB, 74321 * MIB, 74327 * MIB]
+    assert [device.used_bytes for look in (first, second) for device in look.devices] == [
+        15467 * MIB,
+        15471 * MIB,
+        74321 * MIB,
+        74327 * MIB,
+    ]
 
 
 def test_the_table_with_instances() -> None:

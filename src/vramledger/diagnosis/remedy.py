@@ -81,6 +81,7 @@ def transient_bytes(rank: RankLedger) -> int:
 
 
 def worst(plan: Plan, measure: Callable[[RankLedger], int]) -> int:
+    """The most that a kind of rank has of what is measured, in bytes."""
     return max((measure(rank) for rank in plan.ranks), default=0)
 
 
@@ -99,6 +100,7 @@ def tried_on_plan(case: Case, changes: Mapping[str, object]) -> tuple[Plan, Plan
 
 
 def gained_tokens(before: Plan, after: Plan) -> int | None:
+    """KV tokens that the pool has more, negative for fewer; None where one of the plans has no pool."""
     old, new = pool_tokens_of(before), pool_tokens_of(after)
     return None if old is None or new is None else new - old
 
@@ -112,6 +114,7 @@ def kv_effect(gained: int | None) -> str:
 
 
 def whole_setting(case: Case, name: str | None) -> int | None:
+    """A setting that is a whole number above 0, None for any other."""
     value = None if name is None else case.settings.get(name)
     if isinstance(value, bool):
         return None
@@ -121,6 +124,7 @@ def whole_setting(case: Case, name: str | None) -> int | None:
 
 
 def share_of(case: Case, name: str | None) -> float | None:
+    """The share of the device that the engine may take: as set, else its default; None for what is no share."""
     value = None if name is None else case.settings.get(name)
     if isinstance(value, float) and 0 < value <= 1:
         return value
@@ -128,6 +132,7 @@ def share_of(case: Case, name: str | None) -> float | None:
 
 
 def device_bytes(case: Case) -> int | None:
+    """The device's whole memory by the message, the log or the plan, in this order."""
     total = case.facts.total_bytes or case.moment.sizes.get("total_bytes")
     if total is not None:
         return total.expected

@@ -22,8 +22,11 @@ def build_of(engine: str, command: Sequence[str]) -> str | None:
     if program is None:
         return None
     path = Path(program)
-    with path.open("rb") as file:
-        head = file.read(_LONGEST_SCRIPT_BYTES)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LONGEST_SCRIPT_BYTES)
+    except OSError:  # a program may be run without being read
+        return None
     if head.startswith(b"\x7fELF"):
         interpreter = path if path.name.startswith("python") else None
         return _record(engine, interpreter) if interpreter is not None else _hash((path,))

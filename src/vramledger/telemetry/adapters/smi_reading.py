@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from vramledger.errors import InputError
 from vramledger.measurement import Measurement, MeasurementSource
-from vramledger.observation import Sample
 from vramledger.telemetry.device_measurement import devices_measurement, whole_mib
-from vramledger.telemetry.probes.nvml import DeviceReading, device_samples
+from vramledger.telemetry.probes.nvml import DeviceReading
 
 LIMIT_BYTES = 256 * 2**20
 
@@ -63,13 +62,6 @@ def smi_measurement(
     return devices_measurement(
         last.devices, source, sized=whole_mib, at_s=last.at_s, pids=pids, notes=tuple(notes)
     )
-
-
-def smi_samples(looks: Sequence[SmiLook]) -> Iterator[Sample]:
-    """Looks as a time series; one without a time counts from 0 in steps of one second."""
-    for number, look in enumerate(looks):
-        for device in look.devices:
-            yield from device_samples(device, float(number) if look.at_s is None else look.at_s)
 
 
 def _least_free(looks: Sequence[SmiLook], source: str) -> Iterator[str]:
