@@ -74,8 +74,8 @@ def arithmetic(
     interval = share_interval(sizes, settings)
     if interval is not None:
         lines.append(_interval_line(interval))
-    if wanted is not None and missing is not None:
-        lines.append(f"{format_bytes(wanted.expected)} wanted, {format_bytes(free.expected)} there")  # type: ignore[union-attr]
+    if wanted is not None and free is not None:
+        lines.append(f"{format_bytes(wanted.expected)} wanted, {format_bytes(free.expected)} there")
     return Arithmetic(
         wanted_bytes=wanted,
         available_bytes=free,

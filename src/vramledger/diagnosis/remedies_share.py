@@ -29,17 +29,17 @@ POOL_STEP = 0.02
 
 def less_share(case: Case) -> Iterator[Remedy]:
     name, share = case.knobs.share, share_of(case, case.knobs.share)
-    total = case.facts.total_bytes
+    planned = None if case.base is None else case.base.inputs.device_total_bytes
+    size = planned if case.facts.total_bytes is None else case.facts.total_bytes.expected
     if name is None:
         return
-    if share is None or (total is None and case.base is None):
+    if share is None or size is None:
         yield Remedy(
             change=f"lower {name}",
             effect="every hundredth leaves a hundredth of the device outside the pool",
             needs=f"the value of {name} and the device's size",
         )
         return
-    size = total.expected if total is not None else case.base.inputs.device_total_bytes  # type: ignore[union-attr]
     missing = case.missing_bytes or 0
     steps = max(1, ceil(missing / (SHARE_STEP * size)))
     lower = round(share - steps * SHARE_STEP, 4)
