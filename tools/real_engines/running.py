@@ -74,6 +74,8 @@ def environment(venv: Path | None, scratch: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(hide.resolve()), _source()]),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        # Workers of several ranks may share one node.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "COLUMNS": "100",
     }
 

@@ -43,6 +43,10 @@ def collectives(settings: Settings, device: Device) -> Observed | None:
     """
     if settings.plan.tp * settings.plan.pp * settings.plan.dp == 1:
         return None
+    if device.vendor == "cpu":
+        return Observed(
+            bytes=_gib(0, 0.01, 0.05), source="gloo on the host: workers of tp 1 and 2 hold alike in 0.32"
+        )
     symmetric = 0
     if settings.plan.tp > 1 and settings.version.since(11):
         table = {
