@@ -2,11 +2,12 @@
 
     python -m tools.bench_logs [--mb 256] [--check] [--keep FOLDER]
 
-Three logs are made: `service`, an engine that serves (access lines, a stats line every ten seconds, now and then a
-traceback); `prompts`, where four lines in ten hold a prompt and no two are alike; `hits`, where every line says
+Four logs are made: `service`, an engine that serves (access lines, a stats line every ten seconds, now and then a
+traceback); `steps`, one that tells of every batch, four times as long, since what steps say is sampled past the first
+8 MiB; `prompts`, where four lines in ten hold a prompt and no two are alike; `hits`, where every line says
 something. Each is read in a process of its own, with the patterns of the engine and the whole failure catalogue.
 Figures are of processor time, which other work on the machine changes less than the wall. `--check` exits with 1 where
-`service` is read at less than 100 MB/s or a twelfth of the plain loop, or a process takes more than 160 MiB.
+`service` or `steps` is read at less than 100 MB/s or a twelfth of the plain loop, or a process takes more than 160 MiB.
 """
 
 from __future__ import annotations
@@ -101,18 +102,36 @@ def _prompts(chance: random.Random, number: int) -> str:
     return (_prompt if chance.random() < 0.4 else _service)(chance, number)
 
 
-LOGS: dict[str, tuple[Line, float]] = {
-    "service": (_service, 1.0),
-    "prompts": (_prompts, 0.25),
-    "hits": (_stats, 0.1),
+def _steps(chance: random.Random, number: int) -> str:
+    """SGLang in service tells of every batch."""
+    time = f"2026-11-{1 + number // 2_073_600 % 28:02} {number // 86_400 % 24:02}:{number // 1440 % 60:02}:{number // 24 % 60:02}"
+    running, usage, queue = chance.randrange(90), chance.random(), chance.randrange(9)
+    if number % 5 == 0:
+        return (
+            f"[{time} TP0] Prefill batch, #new-seq: {chance.randrange(4)}, #new-token: {chance.randrange(8000)}, "
+            f"#cached-token: {chance.randrange(900)}, token usage: {usage:.2f}, #running-req: {running}, "
+            f"#queue-req: {queue}, \n"
+        )
+    return (
+        f"[{time} TP0] Decode batch, #running-req: {running}, #token: {chance.randrange(400_000)}, token usage: "
+        f"{usage:.2f}, cuda graph: True, gen throughput (token/s): {chance.random() * 5000:.2f}, #queue-req: {queue}, \n"
+    )
+
+
+LOGS: dict[str, tuple[Line, float, str]] = {
+    "service": (_service, 1.0, "vllm*.log"),
+    "steps": (_steps, 4.0, "sglang*.log"),
+    "prompts": (_prompts, 0.25, "vllm*.log"),
+    "hits": (_stats, 0.1, "vllm*.log"),
 }
+FAST = ("service", "steps")
 
 
-def write_log(path: Path, line: Line, size_bytes: int) -> None:
+def write_log(path: Path, line: Line, size_bytes: int, recorded_as: str) -> None:
     """A start-up as recorded, then lines until there are so many bytes."""
     chance = random.Random(4)
     with path.open("wb") as stream:
-        for recorded in sorted(START.glob("vllm*"))[:1]:
+        for recorded in sorted(START.glob(recorded_as))[:1]:
             stream.write(recorded.read_bytes())
         number = 0
         while stream.tell() < size_bytes:
@@ -139,9 +158,9 @@ def ways() -> Sequence[str]:
 
 
 def results(folder: Path, megabytes: int) -> Iterator[dict[str, object]]:
-    for name, (line, share) in LOGS.items():
+    for name, (line, share, recorded_as) in LOGS.items():
         path = folder / f"{name}.log"
-        write_log(path, line, int(megabytes * share * 1e6))
+        write_log(path, line, int(megabytes * share * 1e6), recorded_as)
         size = path.stat().st_size
         plain_s = min(read_in_process(path, "plain")[0] for _ in range(3))
         for way in ways():
@@ -190,7 +209,7 @@ def main() -> int:
         for row in found
         if float(str(row["peak_mib"])) > BUDGET_MIB
         or (
-            row["log"] == "service"
+            row["log"] in FAST
             and (
                 float(str(row["mb_per_s"])) < BUDGET_MB_PER_S
                 or float(str(row["share_of_plain_loop"])) < BUDGET_SHARE

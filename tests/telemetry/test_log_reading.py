@@ -18,8 +18,9 @@ from vramledger.engines.log_pattern import line_pattern
 from vramledger.errors import FlagError, SourceError
 from vramledger.ledger import ByteRange
 from vramledger.observation import Event, Observation
-from vramledger.telemetry import log_files
+from vramledger.telemetry import log_files, log_scanning
 from vramledger.telemetry.log_anchors import anchor_finder
+from vramledger.telemetry.log_following import Following
 from vramledger.telemetry.log_reading import detect_engine, read_log
 from vramledger.telemetry.log_tally import LogTally
 from vramledger.units import GIB
@@ -251,3 +252,51 @@ def test_a_line_without_prefix_inherits_from_its_own_container_within_reach() ->
     assert near.process == "EngineCore pid=2" and near.container == "a-1" and near.at_s == 1_795_968_771.0
     (far,) = read(said + other * 300 + oom)
     assert far.process is None and far.at_s is None
+
+
+def in_service(failures: set[int], count: int) -> bytes:
+    """Stats lines, with an allocation that fails after those of these numbers."""
+    out = [START]
+    for number in range(count):
+        out.append(
+            b"(APIServer pid=1) INFO 11-29 16:20:%02d [stats.py:2] Engine 000: Running: %d reqs, Waiting: 0 reqs, "
+            b"GPU KV cache usage: %d.5%%\n" % (number % 60, number, number % 100)
+        )
+        if number in failures:
+            out.append(
+                b"(Worker_TP1 pid=4) ERROR 11-29 16:20:%02d [x.py:1] CUDA out of memory. Tried to allocate %d.16 GiB. \n"
+                % (number % 60, number)
+            )
+    return b"".join(out)
+
+
+@given(st.sets(st.integers(0, 399), max_size=6), st.integers(0, 3000))
+def test_a_long_log_in_service_is_sampled_and_nothing_else_of_it_is_lost(
+    failures: set[int], whole_bytes: int
+) -> None:
+    data = in_service(failures, 400)
+    whole = read(data)
+    tally = LogTally()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_scanning, "WHOLE_BYTES", whole_bytes)
+        patch.setattr(log_scanning, "WINDOW_EVERY_BYTES", 8192)
+        patch.setattr(log_scanning, "WINDOW_BYTES", 512)
+        sampled = read(data, [10_000] * 10, tally)
+    rest = [item for item in whole if item.event is not Event.STEP]
+    assert [item for item in sampled if item.event is not Event.STEP] == rest
+    kept = {item.place.line for item in sampled if item.event is Event.STEP}
+    assert kept <= {item.place.line for item in whole if item.event is Event.STEP}
+    assert len(kept) < 200
+    # What an engine said of its steps just before a failure is what tells why; a chunk's own beginning may hide it.
+    told = [item.place.line - 1 in kept for item in rest if item.place.line > 20]
+    assert sum(told) >= len(told) - 10
+    assert any("windows" in note for note in tally.notes())
+
+
+def test_what_is_followed_is_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(log_scanning, "WHOLE_BYTES", 0)
+    path = tmp_path / "log"
+    path.write_bytes(in_service(set(), 300))
+    following = Following(stop=lambda: True)
+    found = list(read_log(path, engine="spoken", follow=following, now_s=NOW_S))
+    assert sum(item.event is Event.STEP for item in found) == 301

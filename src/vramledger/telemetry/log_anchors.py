@@ -32,6 +32,10 @@ class AnchorFinder(Protocol):
         the newline, or the chunk's end)."""
         ...
 
+    def exact(self, chunk: bytes) -> list[Span]:
+        """Those that hold a fragment of an anchor, whichever way they are found."""
+        ...
+
 
 def anchor_finder(anchors: Iterable[str], *, library: bool = True) -> AnchorFinder:
     """The fastest finder there is; without `library` the one that needs none."""
@@ -69,6 +73,9 @@ class _Everything:
     def spans(self, chunk: bytes) -> list[Span]:
         return _spans_of(chunk, range(chunk.count(b"\n") + 1))
 
+    def exact(self, chunk: bytes) -> list[Span]:
+        return self.spans(chunk)
+
 
 class _Automaton:
     def __init__(self, found: Any) -> None:
@@ -86,9 +93,14 @@ class _Automaton:
                 out.append((begin, passed))
         return out
 
+    def exact(self, chunk: bytes) -> list[Span]:
+        return self.spans(chunk)
+
 
 class _Shapes:
     def __init__(self, fragments: Iterable[str]) -> None:
+        fragments = list(fragments)
+        self._whole = _shortest([fragment.encode() for fragment in fragments])
         self._fragments = sorted(
             _shortest({without_digits(fragment.encode()) for fragment in fragments}), key=len
         )
@@ -110,6 +122,12 @@ class _Shapes:
         if self._hot.isdisjoint(found):
             return []
         return _spans_of(chunk, list(compress(count(), map(self._hot.__contains__, shapes))))
+
+    def exact(self, chunk: bytes) -> list[Span]:
+        return [span for span in self.spans(chunk) if self._holds(chunk[slice(*span)])]
+
+    def _holds(self, line: bytes) -> bool:
+        return any(fragment in line for fragment in self._whole)
 
     def _learn(self, new: set[bytes]) -> None:
         text = b"\n".join(new)

@@ -26,6 +26,7 @@ _QUOTES = (
     'msg="completion request"',
 )
 _OF_REQUESTS = frozenset({Event.ADMITTED, Event.FINISHED})
+SERVICE = _OF_REQUESTS | {Event.STEP}
 _QUOTES_BEGIN = 200
 
 
@@ -46,6 +47,11 @@ class Matcher:
 
     def anchors(self) -> list[str]:
         return [anchor for anchor, _ in self._anchors]
+
+    def rare_anchors(self) -> list[str]:
+        """Without those that lines of steps and requests alone hold, which a log in service is full of."""
+        rare = {p.anchor for _, patterns in self.tables for p in patterns if p.event not in SERVICE}
+        return sorted(rare)
 
     def candidates(self, text: str) -> tuple[Table, ...]:
         """Patterns by table that may read `text`, in their order; tables without any are left out."""

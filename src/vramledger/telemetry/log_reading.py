@@ -38,6 +38,9 @@ def read_log(
     looked for beside the engines' own, and found also where no engine is told. At most one observation comes of each
     line for each engine, and one for `patterns`, whose `engine` is None.
 
+    Of a source's first 8 MiB every line is read. Past them lines that tell of steps and requests alone are sampled, which
+    `tally` says; all others are read whatever the size, and the lines before them.
+
     With `follow` the last source is read on as it is written, through rotation and truncation. `now_s` is the reference
     for times without a year, by default when the file was last written. A printer's time since its start is the value
     `elapsed_s`. A line without a prefix inherits printer and time from the 16 KiB before it. `tally` is told what was
@@ -65,7 +68,13 @@ def read_log(
         return chunks_of(sources[number], told, digest=digest, read=read)
 
     return _read(
-        sources, given, tuple(patterns or ()), tally if tally is not None else LogTally(), now_s, chunks
+        sources,
+        given,
+        tuple(patterns or ()),
+        tally if tally is not None else LogTally(),
+        now_s,
+        chunks,
+        whole=following is not None,
     )
 
 
@@ -87,8 +96,10 @@ def _read(
     tally: LogTally,
     now_s: float | None,
     chunks: Callable[[int, SourceTally], Iterator[bytes | None]],
+    *,
+    whole: bool,
 ) -> Iterator[Observation]:
-    scanner = Scanner(patterns, Signs({} if given else known_signs()), tally.engines)
+    scanner = Scanner(patterns, Signs({} if given else known_signs()), tally.engines, whole=whole)
     if given:
         scanner.add_engines([given])
     head_done = given is not None

@@ -16,6 +16,11 @@ from vramledger.telemetry.log_past import Past
 from vramledger.telemetry.log_pieces import PIECE_ANCHORS, PIECE_BYTES
 from vramledger.telemetry.log_tally import SourceTally
 
+# What a log in service repeats (steps, requests) is read whole up to here; then in windows, and before all else that is said.
+WHOLE_BYTES = 8 * 2**20
+WINDOW_EVERY_BYTES = 256 * 1024
+WINDOW_BYTES = 2048
+BEFORE_BYTES = 2048
 _MARKS = (b"", b"\n", b"\r", b"\0")
 _PARTS = re.compile(rb"[^\r\0]+")
 
@@ -27,12 +32,15 @@ class Scanner:
     parts longer than 128 KiB the rest is dropped and counted.
     """
 
-    def __init__(self, patterns: tuple[LinePattern, ...], signs: Signs, engines: list[str]) -> None:
+    def __init__(
+        self, patterns: tuple[LinePattern, ...], signs: Signs, engines: list[str], *, whole: bool = False
+    ) -> None:
         self.signs = signs
+        self._whole = whole
         self._engines = engines
         self._patterns = patterns
         self._matcher = Matcher(())
-        self._finder = anchor_finder(())
+        self._finder = self._rare = anchor_finder(())
         self._renew()
         self.begin(SourceTally(name=""), 0.0)
 
@@ -98,7 +106,24 @@ class Scanner:
         if self._patterns:
             tables.append((None, self._patterns))
         self._matcher = Matcher(tables)
-        self._finder = anchor_finder((*self._matcher.anchors(), *self.signs.anchors(), *PIECE_ANCHORS))
+        others = (*self.signs.anchors(), *PIECE_ANCHORS)
+        self._finder = anchor_finder((*self._matcher.anchors(), *others))
+        self._rare = anchor_finder((*self._matcher.rare_anchors(), *others))
+
+    def _sampled(self, data: bytes, offset_bytes: int) -> list[Span]:
+        """Lines with anchors that are not of steps and requests alone, and all lines of windows and shortly before those."""
+        self._tally.sampled = (
+            f"past {WHOLE_BYTES // 2**20} MiB lines of steps and requests are read in windows of "
+            f"{WINDOW_BYTES // 1024} of every {WINDOW_EVERY_BYTES // 1024} KiB, and before whatever else is said"
+        )
+        spans = set(self._rare.exact(data))
+        looked = [(max(begin - BEFORE_BYTES, 0), begin) for begin, _ in spans]
+        for begin, end in (*windows(offset_bytes, len(data)), *looked):
+            start = data.rfind(b"\n", 0, begin) + 1
+            until = data.find(b"\n", end)
+            until = len(data) if until < 0 else until
+            spans |= {(one + start, other + start) for one, other in self._finder.spans(data[start:until])}
+        return sorted(spans)
 
     def _drop(self, count: int) -> None:
         self._tally.dropped_bytes += count
@@ -167,11 +192,23 @@ class Scanner:
     def _promising(self, data: bytes, position: int) -> list[Span]:
         """Lines from `position` on that may hold an anchor or go on in the next."""
         rest = data[position:] if position else data
-        spans = self._finder.spans(rest)
+        if self._whole or self._offset < WHOLE_BYTES:
+            spans = self._finder.spans(rest)
+        else:
+            spans = self._sampled(rest, self._offset + position)
         long = list(long_parts(rest, PIECE_BYTES))
         if long:
             spans = sorted({*spans, *(_line_around(rest, begin) for begin, _ in long)})
         return [(begin + position, end + position) for begin, end in spans] if position else spans
+
+
+def windows(offset_bytes: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Beginnings and ends, within `size_bytes` that begin at an offset of the source, of what is looked at whole."""
+    first = -offset_bytes % WINDOW_EVERY_BYTES
+    if first > WINDOW_EVERY_BYTES - WINDOW_BYTES:
+        yield 0, first - (WINDOW_EVERY_BYTES - WINDOW_BYTES)
+    for begin in range(first, size_bytes, WINDOW_EVERY_BYTES):
+        yield begin, begin + WINDOW_BYTES
 
 
 def _line_around(data: bytes, position: int) -> Span:

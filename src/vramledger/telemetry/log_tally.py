@@ -17,6 +17,7 @@ class SourceTally(Struct, kw_only=True):
     nul_bytes: int = 0
     cut: str = ""
     ends_in_line: bool = False
+    sampled: str = ""
     sha256: str | None = None
     from_s: float | None = None
     until_s: float | None = None
@@ -43,6 +44,8 @@ class LogTally(Struct, kw_only=True):
                 out.append(f"{source.name}: {source.undecodable_lines:,} lines hold bytes that are not UTF-8")
             if source.nul_bytes:
                 out.append(f"{source.name}: {source.nul_bytes:,} NUL bytes were passed over")
+            if source.sampled:
+                out.append(f"{source.name}: {source.sampled}")
             if source.ends_in_line:
                 out.append(f"{source.name}: ends within a line")
         return out
