@@ -80,7 +80,7 @@ bench: $(VENV)/.run
 bench-sweep: $(VENV)/.run
 	$(BIN)/python -m tools.bench_sweep --plans $(PLANS) --jobs $(JOBS)
 
-# Reading logs against `for line in file`, with the library of the extra `logs` and without it, and peak memory.
+# Reading logs against `for line in file`, with ahocorasick_rs and without it, and peak memory.
 bench-logs: $(VENV)/.dev
 	$(BIN)/python -m tools.bench_logs
 

@@ -1,4 +1,4 @@
-"""Time the reading of logs against `for line in file`, with the extra `logs` and without, and its memory.
+"""Time the reading of logs against `for line in file`, with ahocorasick_rs and without, and its memory.
 
     python -m tools.bench_logs [--mb 256] [--check] [--keep FOLDER]
 

@@ -1,6 +1,6 @@
 """Which lines of a chunk may hold one of many anchors, without looking at every line in Python.
 
-With the extra `logs` an automaton (ahocorasick_rs) goes through the bytes once. Without it lines are told by their
+An automaton (ahocorasick_rs) goes through the bytes once. Where the library has no wheel lines are told by their
 shapes: with their digits deleted, most lines of a log are equal to one seen before, and then what was found of that one
 holds for them too. Deleting the same characters from an anchor keeps "is contained in", so a line that is passed over
 holds none of them. What is new is searched for each anchor, which is slow where no two lines are alike (prompts).

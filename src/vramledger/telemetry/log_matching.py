@@ -33,7 +33,7 @@ _QUOTES_BEGIN = 200
 class Matcher:
     """Reads lines by tables of patterns, the first pattern of each table that fits.
 
-    Anchors of a line are found by an automaton where the extra `logs` is installed. Otherwise they are remembered for
+    Anchors of a line are found by an automaton where its library is installed. Otherwise they are remembered for
     all lines that are equal without their digits.
     """
 
