@@ -239,7 +239,7 @@ def test_a_wrong_expression_and_wrong_files(tmp_path: Path, capsys: pytest.Captu
 def test_an_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole_file, bare_file = saved(tmp_path, whole()), saved(tmp_path, bare(), "bare.json")
     assert main(["audit", whole_file, "--policy", "strict"]) == 0
-    assert "21 passed, 0 failed, 0 not evidenced; policy strict: passes" in capsys.readouterr().out
+    assert "22 passed, 0 failed, 0 not evidenced; policy strict: passes" in capsys.readouterr().out
     assert main(["audit", bare_file]) == 14
     page = capsys.readouterr().out
     assert "not evidenced  disk and runtime weights apart" in page
@@ -253,7 +253,7 @@ def test_an_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", bare_file, "--json"]) == 14
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema_of("audit"))
-    assert (found["passed"], found["failed"], found["not_evidenced"]) == (3, 0, 18)
+    assert (found["passed"], found["failed"], found["not_evidenced"]) == (4, 0, 18)
     assert "shards" in found["trips"]
     assert found["plan_holds"] is True
 

@@ -28,7 +28,7 @@ from vramledger.planning import plan
 PLAN = planned("dense")
 GIB = 2**30
 
-# The release checklist of issue 4, in its order, and what the same issue asks of revisions.
+# The release checklist of issue 4, in its order, what the same issue asks of revisions, and the plan's own word.
 CHECKLIST = (
     "units and raw bytes kept",
     "disk and runtime weights apart",
@@ -51,6 +51,7 @@ CHECKLIST = (
     "KV returned after cancellation verified",
     "rolling update and recovery headroom tested",
     "revisions immutable, and the measured instance the planned one",
+    "the plan holds on its device",
 )
 
 
@@ -270,7 +271,15 @@ CASES: tuple[tuple[str, State, Make], ...] = (
     ("revisions", F, lambda: seen(engine_version="0.11.0")),
     ("revisions", F, lambda: seen(model_revision="0" * 40)),
     ("revisions", N, layout_only),
+    ("verdict", P, whole),
+    ("verdict", F, lambda: with_verdict(holds=False, shortfall_bytes=1)),
+    ("verdict", N, lambda: with_verdict(holds=None, missing=("the length of the vocabulary",))),
 )  # fmt: skip
+
+
+def with_verdict(**said: Any) -> ManifestDocument:
+    document = whole()
+    return replace(document, plan=replace(document.plan, verdict=replace(document.plan.verdict, **said)))
 
 
 def test_the_checklist_is_the_issues() -> None:
@@ -307,7 +316,7 @@ def test_a_whole_release_passes_in_everything(kind: str) -> None:
 
 def test_a_bare_plan_passes_only_in_what_it_tells_itself() -> None:
     told_by_itself = {item.item.name for item in audit(bare()) if item.finding.state is State.PASSED}
-    assert told_by_itself == {"units", "tokens", "revisions"}
+    assert told_by_itself == {"units", "tokens", "revisions", "verdict"}
 
 
 def test_an_audit_is_the_same_twice() -> None:
@@ -367,7 +376,7 @@ def test_policies() -> None:
     assert "disk-and-runtime" in release
     assert "load" not in release
     strict = {item.item.name for item in trips(audit(bare(), policy=Policy.STRICT), Policy.STRICT)}
-    assert strict == {item.name for item in ITEMS} - {"units", "tokens", "revisions"}
+    assert strict == {item.name for item in ITEMS} - {"units", "tokens", "revisions", "verdict"}
     assert trips(audit(whole(), policy=Policy.STRICT), Policy.STRICT) == ()
 
 

@@ -168,6 +168,13 @@ ITEMS: tuple[Item, ...] = (
         evidenced_by="a hub commit or --hash-weights, --engine-revision, and a measurement of that instance",
         of_release=True,
     ),
+    Item(
+        name="verdict",
+        title="the plan holds on its device",
+        check=checks_runtime.verdict,
+        evidenced_by="what the plan's verdict says is missing",
+        of_release=True,
+    ),
 )
 
 

@@ -196,3 +196,14 @@ def _above(found: Sequence[Compared]) -> str:
 
 def _cited(document: ManifestDocument, found: Sequence[Compared]) -> tuple[Cited, ...]:
     return tuple(of_measurement(document, item.text, item.figure.evidence.source) for item in found)
+
+
+def verdict(document: ManifestDocument) -> Finding:
+    """The plan's own verdict, under its conditions."""
+    said = document.plan.verdict
+    told = of_plan(document, said.summary)
+    if said.holds is None:
+        return not_evidenced(f"it cannot be told without {', '.join(said.missing[:3]) or 'more'}", told)
+    if not said.holds:
+        return failed(f"the plan does not hold; {said.shortfall_bytes:,} bytes are missing at least", told)
+    return passed(told)
