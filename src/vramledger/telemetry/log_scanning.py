@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from vramledger.engines import find_log
 from vramledger.engines.log_pattern import LinePattern
 from vramledger.observation import Observation
-from vramledger.telemetry.log_anchors import Span, anchor_finder
+from vramledger.telemetry.log_anchors import AnchorFinder, Span, anchor_finder
 from vramledger.telemetry.log_joining import Joiner
 from vramledger.telemetry.log_lines import LONGEST_LINE_BYTES
 from vramledger.telemetry.log_matching import Matcher, Signs, Table
@@ -40,7 +40,8 @@ class Scanner:
         self._engines = engines
         self._patterns = patterns
         self._matcher = Matcher(())
-        self._finder = self._rare = anchor_finder(())
+        self._finder = anchor_finder(())
+        self._rare: AnchorFinder | None = None
         self._renew()
         self.begin(SourceTally(name=""), 0.0)
 
@@ -106,9 +107,11 @@ class Scanner:
         if self._patterns:
             tables.append((None, self._patterns))
         self._matcher = Matcher(tables)
-        others = (*self.signs.anchors(), *PIECE_ANCHORS)
-        self._finder = anchor_finder((*self._matcher.anchors(), *others))
-        self._rare = anchor_finder((*self._matcher.rare_anchors(), *others))
+        self._finder = self._finder_of(self._matcher.anchors())
+        self._rare = None  # few logs are long enough to need it
+
+    def _finder_of(self, anchors: Sequence[str]) -> AnchorFinder:
+        return anchor_finder((*anchors, *self.signs.anchors(), *PIECE_ANCHORS))
 
     def _sampled(self, data: bytes, offset_bytes: int) -> list[Span]:
         """Lines with anchors that are not of steps and requests alone, and all lines of windows and shortly before those."""
@@ -116,6 +119,8 @@ class Scanner:
             f"past {WHOLE_BYTES // 2**20} MiB lines of steps and requests are read in windows of "
             f"{WINDOW_BYTES // 1024} of every {WINDOW_EVERY_BYTES // 1024} KiB, and before whatever else is said"
         )
+        if self._rare is None:
+            self._rare = self._finder_of(self._matcher.rare_anchors())
         spans = set(self._rare.exact(data))
         looked = [(max(begin - BEFORE_BYTES, 0), begin) for begin, _ in spans]
         for begin, end in (*windows(offset_bytes, len(data)), *looked):
