@@ -12,6 +12,7 @@ from vramledger.cli.options import (
     OUTPUT,
     EngineCommand,
     GroupedOption,
+    concurrency_option,
     device_option,
     engine_option,
     headers_option,
@@ -273,14 +274,7 @@ command = EngineCommand(
         click.Argument(["words"], metavar="[MODEL | show FILE | verify FILE]", nargs=-1),
         device_option(required=False),
         engine_option(),
-        GroupedOption(
-            ["concurrency", "--concurrency"],
-            type=click.IntRange(min=1),
-            default=1,
-            metavar="N",
-            help="Requests of the full context that must be held at once, for the verdict.",
-            group=GENERAL,
-        ),
+        concurrency_option(),
         headers_option(),
         _file_option(
             "plan_file", "--plan", "A plan of vramledger plan --json, instead of planning.", group=GENERAL

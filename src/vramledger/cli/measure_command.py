@@ -146,6 +146,16 @@ def _files(name: str, flag: str, metavar: str, text: str) -> GroupedOption:
     return GroupedOption([name, flag], multiple=True, metavar=metavar, help=text, group="Sources")
 
 
+def source_engine_option() -> GroupedOption:
+    """`--engine`, of what was or is being measured."""
+    return GroupedOption(
+        ["engine", "--engine"],
+        metavar="NAME",
+        help="The engine, where it is not to be told from the source.",
+        group=GENERAL,
+    )
+
+
 def token_option() -> GroupedOption:
     """`--token-env`."""
     return GroupedOption(
@@ -195,12 +205,7 @@ command = GroupedCommand(
             help="This machine's devices; with --pid those that these processes use.",
             group="Sources",
         ),
-        GroupedOption(
-            ["engine", "--engine"],
-            metavar="NAME",
-            help="The engine, where it is not to be told from the source.",
-            group=GENERAL,
-        ),
+        source_engine_option(),
         token_option(),
         GroupedOption(
             ["timeout", "--timeout"],

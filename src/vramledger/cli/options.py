@@ -170,6 +170,18 @@ def device_option(*, required: bool = True) -> GroupedOption:
     )
 
 
+def concurrency_option() -> GroupedOption:
+    """`--concurrency`, of a plan."""
+    return GroupedOption(
+        ["concurrency", "--concurrency"],
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        help="Requests of the full context that must be held at once, for the verdict.",
+        group=GENERAL,
+    )
+
+
 def exit_zero_option(text: str = "Exit with 0 whether anything holds or not.") -> GroupedOption:
     """`--exit-zero`."""
     return GroupedOption(["exit_zero", "--exit-zero"], is_flag=True, help=text, group=OUTPUT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from vramledger.cli.options import (
-    GENERAL,
     OUTPUT,
     EngineCommand,
     GroupedOption,
+    concurrency_option,
     device_option,
     engine_option,
     exit_zero_option,
@@ -83,14 +83,7 @@ command = EngineCommand(
         click.Argument(["model"], metavar="MODEL"),
         device_option(),
         engine_option(),
-        GroupedOption(
-            ["concurrency", "--concurrency"],
-            type=click.IntRange(min=1),
-            default=1,
-            metavar="N",
-            help="Requests of the full context that must be held at once, for the verdict.",
-            group=GENERAL,
-        ),
+        concurrency_option(),
         headers_option(),
         GroupedOption(
             ["explain", "--explain"], is_flag=True, help="Formula and source under each entry.", group=OUTPUT

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from vramledger.cli.options import (
-    GENERAL,
     OUTPUT,
     EngineCommand,
     GroupedOption,
+    concurrency_option,
     device_option,
     engine_option,
     json_option,
@@ -161,14 +161,7 @@ command = EngineCommand(
         click.Argument(["model"], metavar="MODEL"),
         engine_option(),
         device_option(required=False),
-        GroupedOption(
-            ["concurrency", "--concurrency"],
-            type=click.IntRange(min=1),
-            default=1,
-            metavar="N",
-            help="Requests of the full context that must be held at once, for the verdict.",
-            group=GENERAL,
-        ),
+        concurrency_option(),
         GroupedOption(
             ["launch", "--launch"],
             metavar="COMMAND",

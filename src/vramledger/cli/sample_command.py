@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vramledger.cli.measure_command import token_of, token_option
+from vramledger.cli.measure_command import source_engine_option, token_of, token_option
 from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_option
 
 if TYPE_CHECKING:
@@ -255,12 +255,7 @@ command = GroupedCommand(
             help="The phase that --mark begins.",
             group="Marks",
         ),
-        GroupedOption(
-            ["engine", "--engine"],
-            metavar="NAME",
-            help="The engine, where it is not to be told from the source.",
-            group=GENERAL,
-        ),
+        source_engine_option(),
         GroupedOption(
             ["interval", "--interval"],
             type=click.FloatRange(min=0.01, max=3600),

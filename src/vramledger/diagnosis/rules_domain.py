@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramledger.diagnosis.facts import Facts
 from vramledger.diagnosis.messages.kind import Domain, Standing
 from vramledger.diagnosis.rule import Rule, Step
@@ -12,11 +14,11 @@ FRAGMENTED, RECOVERY, LOAD = FailureClass.FRAGMENTATION, FailureClass.RECOVERY, 
 DECIDES, STRONG, SUGGESTS = Weight.DECIDES, Weight.STRONG, Weight.SUGGESTS
 
 
-def _is(domain: Domain, *stages: Stage) -> object:
+def _is(domain: Domain, *stages: Stage) -> Callable[[Facts], bool]:
     return lambda facts: facts.domain is domain and (not stages or facts.stage in stages)
 
 
-def _pool_in(*stages: Stage) -> object:
+def _pool_in(*stages: Stage) -> Callable[[Facts], bool]:
     return lambda facts: (
         facts.domain in (Domain.KV_POOL, Domain.WORKSPACE)
         and facts.stage in stages
@@ -43,9 +45,13 @@ def _scattered(facts: Facts) -> bool:
 
 
 def _rule(
-    name: str, needs: tuple[str, ...], when: object, says: dict[FailureClass, Weight], why: str
+    name: str,
+    needs: tuple[str, ...],
+    when: Callable[[Facts], bool],
+    says: dict[FailureClass, Weight],
+    why: str,
 ) -> Rule:
-    return Rule(name=name, step=Step.DOMAIN, needs=needs, when=when, says=says, why=why)  # type: ignore[arg-type]
+    return Rule(name=name, step=Step.DOMAIN, needs=needs, when=when, says=says, why=why)
 
 
 RULES: tuple[Rule, ...] = (
