@@ -33,7 +33,12 @@ FLOORS: dict[str, int] = {
 
 HEAVY = frozenset({"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml"})
 # These may load a heavy library at their top; everyone else loads these late.
-HEAVY_HOMES = ("workload/columns.py", "workload/columnar/", "simulation/compiled/")
+HEAVY_HOMES = (
+    "workload/columns.py",
+    "simulation/outcome_columns.py",
+    "workload/columnar/",
+    "simulation/compiled/",
+)
 HUB_READER = "models/sources/hub.py"
 
 

@@ -74,3 +74,13 @@ class PoolSample(Struct, frozen=True, kw_only=True, gc=False):
     waiting: int
     logical_tokens: int
     physical_tokens: int
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What a run leaves besides its requests' outcomes: one entry of `counters` a replica, samples in order of time."""
+
+    counters: tuple[PoolCounters, ...]
+    samples: tuple[PoolSample, ...]
+    end_ps: int
+    is_compiled: bool = False
+    notes: tuple[str, ...] = ()
