@@ -23,13 +23,13 @@ class Status(IntEnum):
 
 
 class RequestOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """One request, in order of the workload. Times are picoseconds since the workload's start; -1 is never.
+    """Request `number` of the workload. Times are picoseconds since the workload's start; -1 is never.
 
     `sent_ps` is the arrival (for a later turn: the parent's end and the pause). `hit_tokens` are prompt tokens found in the
     cache at first admission; `recomputed_tokens` those computed again after preemptions.
     """
 
-    index: int
+    number: int
     replica: int
     status: Status
     sent_ps: int

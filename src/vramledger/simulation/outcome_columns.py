@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 class OutcomeColumns(NamedTuple):
     """Consecutive requests, in order of the workload: one array a field of `RequestOutcome`, of 64-bit whole numbers."""
 
-    index: Ints
+    number: Ints
     replica: Ints
     status: Ints
     sent_ps: Ints
