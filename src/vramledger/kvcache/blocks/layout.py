@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import gcd, lcm
 
 from msgspec import Struct
 
@@ -26,12 +27,15 @@ class BlockGroup(Struct, frozen=True, kw_only=True):
     """Layers that share block numbers; each group has a block table of its own, all draw from one pool.
 
     `block_tokens` is tokens a block of this group. `state_blocks` are those of a STATE group's sequence.
+    `admission_blocks` bounds what an admission that reserves a whole prompt counts for a group that gives blocks back on the
+    way (vLLM from 0.21); None counts the prompt's every block.
     """
 
     kind: GroupKind = GroupKind.FULL
     block_tokens: int
     window_tokens: int | None = None
     state_blocks: int = 0
+    admission_blocks: int | None = None
 
 
 class PoolLayout(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,9 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
 
     `reserved_blocks` can never be given out (vLLM's null block). `block_table_entry_bytes` is one entry of a
     sequence's block table on the device. A pool whose groups draw from memory of their own is as many layouts.
+
+    `uncached_first`: a block that comes back without findable content (the part-filled last one) is the next to be given out,
+    and only filled ones queue behind (vLLM from 0.24); otherwise all of them queue in the order they came back (up to 0.22).
     """
 
     num_blocks: int
@@ -46,10 +53,21 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     block_bytes: int = 0
     reserved_blocks: int = 0
     block_table_entry_bytes: int = 4
+    uncached_first: bool = True
 
     @property
     def usable_blocks(self) -> int:
         return self.num_blocks - self.reserved_blocks
+
+    @property
+    def key_tokens(self) -> int:
+        """Tokens of one identity in a sequence's keys: what every group's blocks are whole multiples of."""
+        return gcd(*(group.block_tokens for group in self.groups if group.kind is not GroupKind.CROSS))
+
+    @property
+    def hit_tokens(self) -> int:
+        """A hit is a whole multiple of this: the least that is whole blocks of every group."""
+        return lcm(*(group.block_tokens for group in self.groups if group.kind is not GroupKind.CROSS))
 
     @property
     def is_plain(self) -> bool:
