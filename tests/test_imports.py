@@ -36,6 +36,7 @@ HEAVY = frozenset({"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray
 HEAVY_HOMES = (
     "workload/columns.py",
     "simulation/outcome_columns.py",
+    "simulation/measures.py",
     "workload/columnar/",
     "simulation/compiled/",
 )
