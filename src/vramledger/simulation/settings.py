@@ -24,6 +24,8 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     """An engine's limits, in the words of the field; what an engine does not have it ignores.
 
     `max_num_batched_tokens` is the tokens of one step (SGLang: its chunk; a step's decodes come on top there).
+    `long_prefill_token_threshold` bounds a long prefill's tokens in a step; where `long_prefill_alone_unbounded` (vLLM since 0.31)
+    not those of a request that is alone.
     `watermark` is the share of blocks kept free when a waiting request is admitted beside running ones.
     `reserve_full_prompt` admits only where the whole prompt has room now (vLLM's scheduler_reserve_full_isl).
     `priority` orders by priority, smallest first. `async_scheduling` plans a step before the last one's tokens are known.
@@ -37,6 +39,7 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     prefix_caching: bool = True
     priority: bool = False
     long_prefill_token_threshold: int = 0
+    long_prefill_alone_unbounded: bool = True
     watermark: float = 0.0
     reserve_full_prompt: bool = True
     async_scheduling: bool = False

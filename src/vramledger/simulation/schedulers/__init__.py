@@ -1,0 +1,1 @@
+"""Engines' schedulers over a block pool: one module an engine, one protocol for all (see `protocol`)."""
