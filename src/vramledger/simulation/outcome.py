@@ -20,6 +20,8 @@ class Status(IntEnum):
     """The pool cannot serve it: the same requests would evict each other for ever."""
     UNFINISHED = 5
     """The run's time ended first."""
+    REJECTED = 6
+    """An admission policy would not have it."""
 
 
 class RequestOutcome(Struct, frozen=True, kw_only=True, gc=False):

@@ -1,0 +1,102 @@
+"""A workload replayed over a pool: by the compiled simulator where it can, else by the readable one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from vramledger.errors import InputError
+from vramledger.simulation.outcome import RequestOutcome, Run
+from vramledger.simulation.reference.driver import Driver
+from vramledger.simulation.schedulers.protocol import AdmissionPolicy
+from vramledger.simulation.settings import SimulationSettings
+
+if TYPE_CHECKING:
+    from vramledger.simulation.outcome_columns import OutcomeColumns
+    from vramledger.workload.columns import Workload
+
+How = Literal["auto", "compiled", "reference"]
+
+
+def simulate(
+    workload: Workload,
+    settings: SimulationSettings,
+    *,
+    how: How = "auto",
+    samples: int = 512,
+    sink: Callable[[OutcomeColumns], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    policies: Callable[[int], AdmissionPolicy] | None = None,
+) -> tuple[Run, OutcomeColumns | None]:
+    """Runs a workload; the outcomes come in order of the workload.
+
+    With `sink` they are given to it in batches, and None is returned in their place. `progress` is told how many
+    requests have ended. `policies` makes the admission policy of each replica. `how` asks for one of the two simulators,
+    which agree bit for bit. Raises InputError for settings that contradict themselves, and where the extra is missing.
+    """
+    check(settings)
+    return simulate_by_reference(
+        workload, settings, samples=samples, sink=sink, progress=progress, policies=policies
+    )
+
+
+def simulate_by_reference(
+    workload: Workload,
+    settings: SimulationSettings,
+    *,
+    samples: int = 512,
+    sink: Callable[[OutcomeColumns], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    policies: Callable[[int], AdmissionPolicy] | None = None,
+) -> tuple[Run, OutcomeColumns | None]:
+    """The readable simulator: holds the whole workload in memory."""
+    from vramledger.simulation.outcome_columns import outcome_columns
+    from vramledger.workload.columns import BATCH
+
+    outcomes: list[RequestOutcome] = []
+
+    def ended(outcome: RequestOutcome) -> None:
+        outcomes.append(outcome)
+        if progress is not None:
+            progress(len(outcomes))
+
+    driver = Driver(
+        settings,
+        block_tokens=workload.header.block_tokens,
+        samples=samples,
+        policies=policies,
+        ended=ended,
+    )
+    run = driver.run(workload.requests())
+    outcomes.sort(key=lambda outcome: outcome.number)
+    if sink is None:
+        return run, outcome_columns(outcomes)
+    for start in range(0, len(outcomes), BATCH):
+        sink(outcome_columns(outcomes[start : start + BATCH]))
+    return run, None
+
+
+def check(settings: SimulationSettings) -> None:
+    """Raises InputError where settings contradict themselves."""
+    for message in _contradictions(settings):
+        raise InputError(message)
+
+
+def _contradictions(settings: SimulationSettings) -> Iterator[str]:
+    scheduler, fleet, layout = settings.scheduler, settings.fleet, settings.layout
+    if not layout.groups or layout.usable_blocks < 1:
+        yield f"a pool of {layout.num_blocks} blocks, {layout.reserved_blocks} of them reserved, serves nobody"
+    for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+        if getattr(scheduler, name) < 1:
+            yield f"{name} is {getattr(scheduler, name)}: at least 1 is needed"
+    if not 0 <= scheduler.watermark < 1:
+        yield f"watermark is {scheduler.watermark}: a share of the blocks from 0 to below 1 is needed"
+    if not scheduler.chunked_prefill and scheduler.max_num_batched_tokens < scheduler.max_model_len:
+        yield (
+            f"max_num_batched_tokens is {scheduler.max_num_batched_tokens} and max_model_len {scheduler.max_model_len}: "
+            "without chunked prefill a prompt of the full length must fit one step"
+        )
+    if not 0 <= fleet.prefill_replicas < fleet.replicas:
+        yield f"{fleet.prefill_replicas} of {fleet.replicas} replicas only prefill: none is left to decode"
+    if settings.step.step_ps(tokens=1, decode_seqs=1, kv_tokens=0, pairs=0) < 1:
+        yield "a step takes no time: the step model's constants are all 0"
