@@ -52,6 +52,7 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     expired: int = 0
     livelocked: int = 0
     unfinished: int = 0
+    rejected: int = 0
     good: int = 0
     missed_ttft: int = 0
     missed_tpot: int = 0
