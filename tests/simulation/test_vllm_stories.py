@@ -130,3 +130,18 @@ def test_a_run_may_be_cut() -> None:
 def test_settings_that_serve_nobody_are_refused() -> None:
     with pytest.raises(InputError, match="max_num_seqs is 0"):
         served([ask(1, 1)], max_num_seqs=0)
+
+
+def test_a_step_that_is_planned_while_another_runs_does_not_hold_who_comes_later() -> None:
+    # The step from 1 to 2 ms was planned at 0: who comes at 0.5 ms is in the one after it.
+    requests = [ask(16, 8), Request(arrival_ns=500_000, prompt_tokens=16, output_tokens=2)]
+    _, (_, waits) = served(requests, async_scheduling=True)
+    _, (_, joins) = served(requests, async_scheduling=False)
+    assert (joins.admitted_ps, joins.first_token_ps) == (MS, 2 * MS)
+    assert (waits.admitted_ps, waits.first_token_ps) == (2 * MS, 3 * MS)
+
+
+def test_where_no_step_runs_one_is_planned_at_once() -> None:
+    _, (first, later) = served([ask(16, 2), ask(16, 2, at_ms=10)], async_scheduling=True)
+    assert first.first_token_ps == MS
+    assert (later.admitted_ps, later.first_token_ps) == (10 * MS, 11 * MS)

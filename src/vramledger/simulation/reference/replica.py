@@ -26,6 +26,9 @@ class Replica:
 
     `send` and `cancel` may come while a step runs and take effect when the next one begins. `begin` schedules and says how long
     the step takes, `finish` is its end. `ended` is called once for every sequence that ends.
+
+    With a lag the step that begins was planned when the one before it began, so a sequence sent after that moment is not in
+    it; only where no step was running is a new one planned at once (vLLM v1/engine/core.py, step_with_batch_queue).
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Replica:
         self._held: list[Sequence] = []
         self._cancelled: list[tuple[Sequence, Status]] = []
         self._plans: deque[StepPlan] = deque()
+        self._begun_ps = 0
         self._progress = Progress()
         self._sampler = Sampler(samples, self._state())
         self._hit_tokens = 0
@@ -90,7 +94,7 @@ class Replica:
         yield from self._inbox
 
     def send(self, sequence: Sequence) -> None:
-        """The sequence joins the queue when the next step begins."""
+        """The sequence joins the queue when the next step is planned."""
         self._inbox.append(sequence)
 
     def cancel(self, sequence: Sequence, status: Status) -> None:
@@ -99,8 +103,8 @@ class Replica:
 
     def begin(self, now_ps: int) -> int | None:
         """A step begins, if there is anything to do: its duration, or None."""
-        self._let_in(now_ps)
         while True:
+            self._let_in(now_ps)
             plan = self.scheduler.step(now_ps)
             self._sampler.record(now_ps, self._state())
             self._count(plan, now_ps)
@@ -111,6 +115,7 @@ class Replica:
                     continue
                 if len(self._plans) > 1:
                     self._evaluate(now_ps)
+                self._begun_ps = now_ps
                 return self._step_model.step_ps(**work_of(plan.scheduled)._asdict()) + plan.extra_ps
             if self._plans:  # Nothing more to plan before the outcome of the step before is known.
                 self._evaluate(now_ps)
@@ -155,14 +160,15 @@ class Replica:
             if not sequence.is_done:
                 self._drop(sequence, status, now_ps)
         policy = self._policy
+        planned_ps = self._begun_ps if self._plans else now_ps
         if policy is None:
-            while self._inbox:
+            while self._inbox and self._inbox[0].sent_ps <= planned_ps:
                 self.scheduler.submit(self._inbox.popleft())
             return
         held, self._held = self._held, []
         for sequence in held:
             self._heed(policy.at_scheduling(sequence, self, now_ps), sequence, now_ps)
-        while self._inbox:
+        while self._inbox and self._inbox[0].sent_ps <= planned_ps:
             sequence = self._inbox.popleft()
             self._heed(policy.at_arrival(sequence, self, now_ps), sequence, now_ps)
 
