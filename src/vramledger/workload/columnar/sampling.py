@@ -1,0 +1,184 @@
+"""Cohorts made into a workload: as many requests as wanted, in order, a window of time after the other.
+
+The same cohorts and seed give the same requests, however many are taken and however they are looked at: each cohort and each stream
+of arrivals has a generator of its own, seeded by the caller's seed and its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vramledger.errors import InputError
+from vramledger.workload.cohort import Cohort, check_cohorts
+from vramledger.workload.columnar.arrivals import Arrivals, Renewal, TraceTimes
+from vramledger.workload.columnar.cohort_requests import (
+    DECODE_TOKENS_PER_S,
+    PREFILL_TOKENS_PER_S,
+    CohortRequests,
+)
+from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
+from vramledger.workload.columnar.streams import ClosedStream, OpenStream, Stream
+from vramledger.workload.columns import BATCH, RequestColumns, Workload
+from vramledger.workload.request import WorkloadHeader
+
+Ints = npt.NDArray[np.int64]
+BLOCK_TOKENS = 16
+NS = 10**9
+_WINDOW_REQUESTS = 32_768
+_BATCH_IDS = 4_000_000
+_IDS_A_STREAM = 2**40
+MOST_REQUESTS = 10**9
+_Source = Callable[[int], CohortRequests]
+
+
+def sample_workload(
+    cohorts: Sequence[Cohort],
+    *,
+    requests: int | None = None,
+    duration_s: float | None = None,
+    arrivals: Workload | None = None,
+    seed: int = 0,
+    stratified: bool = False,
+    block_tokens: int = BLOCK_TOKENS,
+    window_requests: int = _WINDOW_REQUESTS,
+) -> Workload:
+    """A workload of so many requests or of so much time, whichever ends first.
+
+    With `arrivals` requests come at the times of that trace, and the cohorts take turns by their rates (or weights); it ends
+    with the trace. `stratified` draws lengths from equal strata, 1,024 requests of a cohort at a time, so that quantiles are met and not
+    only approached; independent draws are what a confidence interval needs. `window_requests` is how many are made at once, and changes
+    nothing.
+
+    Raises InputError where no cohort says when its requests come, or nothing says where to stop.
+    """
+    if arrivals is None:
+        check_cohorts(cohorts)
+    if requests is None and duration_s is None and arrivals is None:
+        raise InputError("say how many requests to sample, or how many seconds")
+    if requests is not None and not 0 < requests <= MOST_REQUESTS:
+        raise InputError(f"{requests} requests are not from 1 to {MOST_REQUESTS:,}", value=requests)
+    if duration_s is not None and not 0 < duration_s <= 10**9:
+        raise InputError(f"{duration_s:g} seconds are not more than 0 and at most 10^9", value=duration_s)
+    tenants = tuple(dict.fromkeys(cohort.tenant for cohort in cohorts))
+    boundaries = tuple(dict.fromkeys(cohort.forbids_sharing for cohort in cohorts))
+    end_ns = None if duration_s is None else round(duration_s * NS)
+
+    def source(number: int) -> CohortRequests:
+        cohort = cohorts[number]
+        return CohortRequests(
+            cohort,
+            tenant=tenants.index(cohort.tenant),
+            boundary=boundaries.index(cohort.forbids_sharing),
+            first_id=number * _IDS_A_STREAM,
+            block_tokens=block_tokens,
+            stratified=stratified,
+            seed=np.random.SeedSequence((seed, 0, number)),
+        )
+
+    def streams() -> tuple[list[Stream], float]:
+        if arrivals is not None:
+            shares = [cohort.rate_per_s or cohort.weight or 1.0 for cohort in cohorts]
+            rng = _generator(seed, 2, 0)
+            every = [source(number) for number in range(len(cohorts))]
+            return [OpenStream(TraceTimes(arrivals), every, shares, rng)], 0.0
+        return _streams(cohorts, source, seed)
+
+    def batches() -> Iterator[RequestColumns]:
+        made, rate_per_s = streams()
+        window_ns = max(round(window_requests / rate_per_s * NS), 1) if rate_per_s else 60 * NS
+        left = requests
+        for rows in _merged(made, window_ns, end_ns):
+            taken = rows if left is None or rows.size <= left else rows.part(0, left)
+            yield from _batches(taken)
+            left = None if left is None else left - taken.size
+            if left == 0:
+                return
+
+    header = WorkloadHeader(
+        name=", ".join(cohort.name for cohort in cohorts[:3]) + (" ..." if len(cohorts) > 3 else ""),
+        source=f"{len(cohorts)} cohort{'s' * (len(cohorts) > 1)}, seed {seed}",
+        block_tokens=block_tokens,
+        tenants=tenants,
+        boundaries=boundaries,
+        notes=_notes(cohorts) if arrivals is None else (f"arrivals are those of {arrivals.header.name}",),
+    )
+    return Workload(header, batches)
+
+
+def _streams(cohorts: Sequence[Cohort], source: _Source, seed: int) -> tuple[list[Stream], float]:
+    """One stream a tenant, and one for each cohort of users; and requests a second of all together."""
+    made: list[Stream] = []
+    rate_per_s = 0.0
+    by_tenant: dict[str, list[int]] = {}
+    for number, cohort in enumerate(cohorts):
+        if cohort.rate_per_s is not None:
+            by_tenant.setdefault(cohort.tenant, []).append(number)
+        elif cohort.users is not None:
+            closed = ClosedStream(source(number), cohort.users)
+            made.append(closed)
+            rate_per_s += closed.rate_per_s
+    for place, numbers in enumerate(by_tenant.values()):
+        rates = [cohorts[number].rate_per_s or 0.0 for number in numbers]
+        burstiness = sum(
+            rate * cohorts[number].burstiness for rate, number in zip(rates, numbers, strict=True)
+        ) / sum(rates)
+        gaps: Arrivals = Renewal(sum(rates), burstiness, _generator(seed, 1, place))
+        made.append(
+            OpenStream(gaps, [source(number) for number in numbers], rates, _generator(seed, 2, place))
+        )
+        rate_per_s += sum(rates)
+    return made, rate_per_s
+
+
+def _merged(streams: Sequence[Stream], window_ns: int, end_ns: int | None) -> Iterator[Rows]:
+    """Requests of all streams in order of time, window by window, parents numbered within the whole."""
+    numbered = [np.empty(0, dtype=np.int64) for _ in streams]
+    begins = [0 for _ in streams]
+    told = window_end = 0
+    while not all(stream.done for stream in streams) and (end_ns is None or window_end < end_ns):
+        window_end = window_end + window_ns if end_ns is None else min(window_end + window_ns, end_ns)
+        parts = [stream.until(window_end) for stream in streams]
+        rows = joined_rows(parts)
+        order = np.argsort(rows.column("arrival_ns"), kind="stable")
+        numbers = np.empty(rows.size, dtype=np.int64)
+        numbers[order] = np.arange(told, told + rows.size, dtype=np.int64)
+        start = 0
+        for place, (stream, part) in enumerate(zip(streams, parts, strict=True)):
+            end = start + part.size
+            known = np.concatenate([numbered[place], numbers[start:end]])
+            parents = rows.values[start:end, PLACE["parent"]]
+            has = parents >= 0
+            parents[has] = known[parents[has] - begins[place]]
+            kept = stream.first_needed - begins[place]
+            numbered[place], begins[place] = known[kept:], begins[place] + kept
+            start = end
+        told += rows.size
+        yield rows.taken(order)
+
+
+def _batches(rows: Rows) -> Iterator[RequestColumns]:
+    """Requests as columns of at most BATCH, and fewer where their identities are many."""
+    reach = np.cumsum(rows.blocks_of_each())
+    start = 0
+    while start < rows.size:
+        before = int(reach[start - 1]) if start else 0
+        fits = int(np.searchsorted(reach, before + _BATCH_IDS, side="right"))
+        end = min(max(fits, start + 1), start + BATCH, rows.size)
+        yield rows.part(start, end).columns()
+        start = end
+
+
+def _generator(*entropy: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
+def _notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
+    waiting = [cohort.name for cohort in cohorts if cohort.users is not None]
+    if not waiting:
+        return ()
+    named = ", ".join(waiting[:3]) + (" ..." if len(waiting) > 3 else "")
+    speed = f"{PREFILL_TOKENS_PER_S:,} prompt and {DECODE_TOKENS_PER_S} output tokens a second"
+    return (f"users of {named} wait for their answers; their arrival times are nominal ({speed})",)
