@@ -1,0 +1,167 @@
+"""Options that choose and read a workload, for every command that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vramledger.cli.options import GroupedOption
+from vramledger.errors import FlagError, InputError
+from vramledger.workload.reading_options import FORMATS, UNIT_NS
+
+if TYPE_CHECKING:
+    from vramledger.workload.columns import Workload
+    from vramledger.workload.reading_options import ReadingOptions
+
+WORKLOAD = "Workload"
+
+
+def workload_options() -> list[GroupedOption]:
+    """The options; a command's callback takes them as `**workload` and gives them to `read_chosen`."""
+    return [
+        _option(
+            "trace_format",
+            "--format",
+            type=click.Choice(list(FORMATS)),
+            metavar="FORMAT",
+            help=f"The trace's format, else its content tells it: {', '.join(FORMATS)}.",
+        ),
+        _option(
+            "trace_columns",
+            "--column",
+            multiple=True,
+            metavar="FIELD=NAME",
+            help="The trace's name of a field (prompt_tokens=ctx); may be repeated.",
+        ),
+        _option(
+            "time_unit",
+            "--time-unit",
+            type=click.Choice(list(UNIT_NS)),
+            help="Unit of the trace's times, where it does not say it or says it wrong.",
+        ),
+        _option(
+            "on_bad_row",
+            "--on-bad-row",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            help="Rows that cannot be read: refuse the trace, or leave them out and count them.",
+        ),
+        _option(
+            "link_turns",
+            "--link-turns/--no-link-turns",
+            default=True,
+            help="Name the blocks that a turn's output fills as the next turn does, so that it hits them.",
+        ),
+        _option(
+            "follow_parents",
+            "--follow-parents/--no-follow-parents",
+            default=True,
+            help="Send a turn so long after its parent's end as recorded, not at its recorded time.",
+        ),
+        _option(
+            "conversation_starts",
+            "--conversation-starts",
+            type=click.Choice(["poisson", "even", "together"]),
+            default="poisson",
+            help="How conversations start whose trace has no common clock.",
+        ),
+        _option(
+            "conversation_gap_s",
+            "--conversation-gap",
+            type=click.FloatRange(min=0, max=10**7),
+            default=60.0,
+            metavar="SECONDS",
+            help="Time between such starts, on average.",
+        ),
+        _option(
+            "workload_seed",
+            "--workload-seed",
+            type=click.IntRange(min=0, max=2**63 - 1),
+            default=0,
+            metavar="N",
+            help="Seed of such starts.",
+        ),
+        _option(
+            "limit",
+            "--limit",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="The first N requests alone.",
+        ),
+        _option(
+            "scale_time",
+            "--scale-time",
+            metavar="X",
+            help="All arrivals at X times their time: 0.5 doubles the rate.",
+        ),
+    ]
+
+
+def _option(name: str, flag: str, **more: Any) -> GroupedOption:
+    return GroupedOption([name, flag], group=WORKLOAD, **more)
+
+
+def read_chosen(file: str, workload: Mapping[str, Any], *, max_model_len: int | None = None) -> Workload:
+    """The workload that a file and the options above choose.
+
+    Raises InputError where the extra for traces is not installed, and what `read_workload` and `time_scaled` raise.
+    """
+    options = reading_options(workload, max_model_len=max_model_len)
+    factor = _factor(workload.get("scale_time"))
+    try:
+        from vramledger.workload.columnar.reading import read_with
+        from vramledger.workload.columnar.shaping import limited, time_scaled
+    except ImportError as problem:
+        raise InputError(
+            f"traces need {problem.name}, which is not installed: pip install 'vramledger[simulation]'",
+            library=problem.name,
+        ) from None
+    chosen = read_with(file, options)
+    if workload.get("limit") is not None:
+        chosen = limited(chosen, workload["limit"])
+    return chosen if factor is None else time_scaled(chosen, factor)
+
+
+def reading_options(workload: Mapping[str, Any], *, max_model_len: int | None = None) -> ReadingOptions:
+    """The options as one value. Raises FlagError for a --column that is none."""
+    from vramledger.workload.reading_options import ReadingOptions, Starts
+
+    pairs: dict[str, str] = {}
+    for text in workload.get("trace_columns") or ():
+        field, mark, name = text.partition("=")
+        if not mark or not field or not name:
+            raise FlagError(
+                f"--column takes FIELD=NAME such as prompt_tokens=ctx, not {text!r}",
+                flag="column",
+                value=text,
+            )
+        pairs[field.strip().replace("-", "_")] = name
+    return ReadingOptions(
+        format=workload.get("trace_format"),
+        columns=tuple(sorted(pairs.items())),
+        time_unit=workload.get("time_unit"),
+        on_bad_row=workload.get("on_bad_row") or "error",
+        link_turns=workload.get("link_turns", True),
+        follow_parents=workload.get("follow_parents", True),
+        starts=Starts(
+            kind=workload.get("conversation_starts") or "poisson",
+            gap_ns=round(workload.get("conversation_gap_s", 60.0) * 10**9),
+            seed=workload.get("workload_seed") or 0,
+        ),
+        max_model_len=max_model_len,
+    )
+
+
+def _factor(text: str | None) -> Fraction | None:
+    if text is None:
+        return None
+    try:
+        factor = Fraction(text) if len(text) <= 40 else Fraction(0)
+    except (ValueError, ZeroDivisionError):
+        factor = Fraction(0)
+    if factor <= 0:
+        raise FlagError(f"--scale-time takes a number above 0, not {text!r}", flag="scale-time", value=text)
+    return factor

@@ -1,0 +1,150 @@
+"""CSV and Parquet as batches of the columns that are wanted."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from vramledger.errors import InputError
+from vramledger.workload.columnar.findings import Findings
+from vramledger.workload.columnar.source import Source
+from vramledger.workload.columns import BATCH, Ints
+
+CSV_BLOCK_BYTES = 2**21
+HEAD_BYTES = 2**16
+MOST_COLUMNS = 2_000
+Batches = Iterator[tuple[dict[str, Any], Ints]]
+
+
+def csv_header(source: Source, skip_lines: int = 0) -> tuple[list[str], str]:
+    """(names of columns, delimiter) of a CSV's first line. Raises InputError where there is none."""
+    text = source.head(HEAD_BYTES).decode("utf-8-sig", "replace")
+    lines = text.splitlines()[skip_lines : skip_lines + 1]
+    if not lines or not lines[0].strip():
+        raise InputError(f"{source.name} is empty", file=source.name)
+    delimiter = max(",;\t|", key=lines[0].count)
+    names = next(csv.reader(io.StringIO(lines[0]), delimiter=delimiter))
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"{source.name} has more than {MOST_COLUMNS:,} columns", file=source.name)
+    return [name.strip() for name in names], delimiter
+
+
+def csv_batches(
+    source: Source, wanted: Sequence[str], found: Findings, *, delimiter: str = ",", skip_lines: int = 0
+) -> Batches:
+    """(cells by column as text, row numbers from 1 below the header).
+
+    Lines with too many or too few cells are bad rows.
+    """
+    names, _ = csv_header(source, skip_lines)
+    twice = sorted(name for name in set(wanted) if names.count(name) > 1)
+    if twice:
+        raise InputError(
+            f"{source.name} has two columns named {twice[0]!r}", file=source.name, column=twice[0]
+        )
+    broken: list[tuple[int, str]] = []
+    reader = None
+    row = 1
+    try:
+        with source.open() as file:
+            reader = pa.csv.open_csv(
+                pa.PythonFile(file, mode="r"),
+                read_options=pa.csv.ReadOptions(
+                    use_threads=False,
+                    block_size=CSV_BLOCK_BYTES,
+                    column_names=[f"{index}:{name}" for index, name in enumerate(names)],
+                    skip_rows=skip_lines + 1,
+                ),
+                parse_options=pa.csv.ParseOptions(
+                    delimiter=delimiter,
+                    newlines_in_values=b'"' in source.head(HEAD_BYTES),
+                    invalid_row_handler=_handler(broken),
+                ),
+                convert_options=pa.csv.ConvertOptions(
+                    include_columns=[f"{names.index(name)}:{name}" for name in wanted],
+                    column_types={f"{index}:{name}": pa.string() for index, name in enumerate(names)},
+                    strings_can_be_null=True,
+                    null_values=[""],
+                ),
+            )
+            for batch in reader:
+                rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+                row += batch.num_rows
+                for start in range(0, batch.num_rows, BATCH):
+                    part = batch.slice(start, BATCH)
+                    yield (
+                        {name: part.column(place) for place, name in enumerate(wanted)},
+                        rows[start : start + BATCH],
+                    )
+    except pa.ArrowInvalid as problem:
+        if row == 1 and "Empty CSV" in str(problem):
+            return
+        raise InputError(
+            f"{source.name} is no CSV that can be read, after row {row - 1:,}: {str(problem)[:200]}",
+            file=source.name,
+        ) from None
+    finally:
+        for number, why in broken:
+            found.bad(number, why)
+
+
+def _handler(broken: list[tuple[int, str]]) -> Callable[[Any], str]:
+    def judge(row: Any) -> str:
+        number = (row.number or 1) - 1
+        broken.append((number, f"has {row.actual_columns} cells instead of {row.expected_columns}"))
+        return "skip"
+
+    return judge
+
+
+def parquet_names(source: Source) -> list[str]:
+    """Names of a Parquet file's columns."""
+    with _parquet(source) as file:
+        names: list[str] = file.schema_arrow.names
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"{source.name} has more than {MOST_COLUMNS:,} columns", file=source.name)
+    return names
+
+
+def parquet_metadata(source: Source) -> dict[bytes, bytes]:
+    """What the file's schema says beside its columns."""
+    with _parquet(source) as file:
+        return dict(file.schema_arrow.metadata or {})
+
+
+def parquet_batches(source: Source, wanted: Sequence[str]) -> Batches:
+    """(cells by column, row numbers from 1)."""
+    row = 1
+    with _parquet(source) as file:
+        try:
+            for batch in file.iter_batches(batch_size=BATCH, columns=list(wanted), use_threads=False):
+                rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+                row += batch.num_rows
+                yield {name: batch.column(batch.schema.get_field_index(name)) for name in wanted}, rows
+        except (pa.ArrowInvalid, OSError) as problem:
+            raise _damaged(source, problem, after=row - 1) from None
+
+
+def _parquet(source: Source) -> Any:
+    if source.is_gzip:
+        raise InputError(f"{source.name} is Parquet inside gzip; decompress it first", file=source.name)
+    source.open().close()
+    try:
+        return pa.parquet.ParquetFile(source.path, memory_map=False, buffer_size=2**22)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise _damaged(source, problem, after=0) from None
+
+
+def _damaged(source: Source, problem: Exception, *, after: int) -> InputError:
+    where = f" after row {after:,}" if after else ""
+    return InputError(
+        f"{source.name} is cut or damaged Parquet{where}: {' '.join(str(problem).split())[:200]}",
+        file=source.name,
+    )
