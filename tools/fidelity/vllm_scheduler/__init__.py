@@ -1,0 +1,1 @@
+"""vLLM's own Scheduler beside ours, step by step."""

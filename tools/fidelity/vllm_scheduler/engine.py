@@ -1,0 +1,41 @@
+"""Asks a vLLM installation to schedule the cases, in a process of its own Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.conformance.engine import python_of
+from tools.fidelity.vllm_scheduler.cases import Case
+
+PROBE = Path(__file__).resolve().parent / "probe.py"
+
+
+def ask(venv: Path, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """First {"ready": version}, then one answer a case. Raises SystemExit where vLLM cannot be imported."""
+    with tempfile.TemporaryDirectory() as scratch:
+        asked = Path(scratch) / "cases.json"
+        asked.write_text(json.dumps(list(cases)), encoding="utf-8")
+        with subprocess.Popen(
+            [str(python_of(venv)), str(PROBE), str(asked)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": ""},
+        ) as process:
+            assert process.stdout is not None
+            answers = 0
+            for line in process.stdout:
+                if line.startswith("{"):
+                    answers += 1
+                    yield json.loads(line)
+        if answers <= len(cases):
+            raise SystemExit(
+                f"{python_of(venv)} answered {max(answers - 1, 0)} of {len(cases)} cases (exit code {process.returncode}): "
+                "is vLLM installed there?"
+            )
