@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Protocol
 
 
@@ -93,3 +94,61 @@ class LeastRecentlyUsed:
 
 
 LRU: Eviction = LeastRecentlyUsed
+
+
+class FirstInFirstOut:
+    """The content that was computed first goes first, however often it was used since."""
+
+    def __init__(self, blocks: range) -> None:
+        self._empty = list(reversed(blocks))
+        self._since = [0] * blocks.stop
+        self._clock = 0
+        self._waiting: list[tuple[int, int]] = []
+        # A block hit while it waits leaves its entry behind, for when it waits again.
+        self._entered = [-1] * blocks.stop
+        self._is_waiting = bytearray(blocks.stop)
+        self._length = len(blocks)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        yield from reversed(self._empty)
+        yield from (block for since, block in sorted(self._waiting) if self._is_current(since, block))
+
+    def take(self) -> int:
+        if not self._length:
+            raise LookupError("no block is free")
+        self._length -= 1
+        self._clock += 1
+        if self._empty:
+            block = self._empty.pop()
+        else:
+            since, block = heappop(self._waiting)
+            while not self._is_current(since, block):
+                since, block = heappop(self._waiting)
+            self._is_waiting[block] = 0
+        self._since[block] = self._clock
+        return block
+
+    def withdraw(self, block: int) -> None:
+        self._is_waiting[block] = 0
+        self._length -= 1
+
+    def give_back(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            self._is_waiting[block] = 1
+            if self._entered[block] != self._since[block]:
+                self._entered[block] = self._since[block]
+                heappush(self._waiting, (self._since[block], block))
+        self._length += len(blocks)
+
+    def give_back_empty(self, blocks: Sequence[int]) -> None:
+        self._empty.extend(reversed(blocks))
+        self._length += len(blocks)
+
+    def _is_current(self, since: int, block: int) -> bool:
+        return bool(self._is_waiting[block]) and self._since[block] == since
+
+
+FIFO: Eviction = FirstInFirstOut

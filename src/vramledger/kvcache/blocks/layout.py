@@ -12,8 +12,8 @@ class GroupKind(StrEnum):
     """What decides how many blocks of a group a sequence holds.
 
     `FULL` keeps every token. `WINDOW` keeps the last `window_tokens`, freeing what lies before. `CHUNK` keeps the
-    current chunk of `window_tokens`. `STATE` holds a constant number of blocks a sequence. `CROSS` keeps the encoder's
-    tokens, all of them from the start.
+    current chunk of `window_tokens`. `STATE` holds a constant number of blocks a sequence, or, where states are kept at
+    block boundaries, that of the last token. `CROSS` keeps the encoder's tokens, all of them from the start.
     """
 
     FULL = "full"
@@ -27,6 +27,8 @@ class BlockGroup(Struct, frozen=True, kw_only=True):
     """Layers that share block numbers; each group has a block table of its own, all draw from one pool.
 
     `block_tokens` is tokens a block of this group. `state_blocks` are those of a STATE group's sequence.
+    `keeps_states` is a STATE group whose states at block boundaries can be hit (vLLM's mamba_cache_mode "align"); one without
+    never hits anything.
     `admission_blocks` bounds what an admission that reserves a whole prompt counts for a group that gives blocks back on the
     way (vLLM from 0.21); None counts the prompt's every block.
     """
@@ -35,7 +37,17 @@ class BlockGroup(Struct, frozen=True, kw_only=True):
     block_tokens: int
     window_tokens: int | None = None
     state_blocks: int = 0
+    keeps_states: bool = False
     admission_blocks: int | None = None
+
+    @property
+    def is_state(self) -> bool:
+        return self.kind is GroupKind.STATE
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether a sequence's blocks are the same ones, and as many, from its first token to its last."""
+        return self.kind is GroupKind.CROSS or (self.is_state and not self.keeps_states)
 
 
 class PoolLayout(Struct, frozen=True, kw_only=True):
@@ -54,6 +66,7 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     reserved_blocks: int = 0
     block_table_entry_bytes: int = 4
     uncached_first: bool = True
+    retention_tokens: int | None = None
 
     @property
     def usable_blocks(self) -> int:
@@ -62,12 +75,12 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     @property
     def key_tokens(self) -> int:
         """Tokens of one identity in a sequence's keys: what every group's blocks are whole multiples of."""
-        return gcd(*(group.block_tokens for group in self.groups if group.kind is not GroupKind.CROSS))
+        return gcd(*(group.block_tokens for group in self.groups if not group.is_constant))
 
     @property
     def hit_tokens(self) -> int:
         """A hit is a whole multiple of this: the least that is whole blocks of every group."""
-        return lcm(*(group.block_tokens for group in self.groups if group.kind is not GroupKind.CROSS))
+        return lcm(*(group.block_tokens for group in self.groups if not group.is_constant))
 
     @property
     def is_plain(self) -> bool:

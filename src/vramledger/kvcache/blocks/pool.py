@@ -6,8 +6,9 @@ It knows no clock and no scheduler: who is admitted, and who gives way, is decid
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
+from vramledger.kvcache.blocks.block_store import NULL, BlockStore
 from vramledger.kvcache.blocks.counters import BlockCounters
 from vramledger.kvcache.blocks.eviction import LRU, Eviction
 from vramledger.kvcache.blocks.group_rules import (
@@ -15,38 +16,12 @@ from vramledger.kvcache.blocks.group_rules import (
     hit_places,
     keys_of,
     longest_hit,
+    new_blocks,
+    retained_places,
     skipped_blocks,
 )
+from vramledger.kvcache.blocks.held_sequence import HeldSequence
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
-from vramledger.kvcache.blocks.prefix_index import PrefixIndex
-
-NULL = -1
-"""The place of a block that was given back, or was never needed, in a block table."""
-
-
-class HeldSequence:
-    """What one sequence holds: a block table a group, and how far each is filled with findable content."""
-
-    __slots__ = (
-        "boundary",
-        "committed",
-        "encoder_tokens",
-        "keys",
-        "logical_tokens",
-        "skipped",
-        "tables",
-        "tokens",
-    )
-
-    def __init__(self, keys: Sequence[int], boundary: int, encoder_tokens: int, num_groups: int) -> None:
-        self.keys = keys
-        self.boundary = boundary
-        self.encoder_tokens = encoder_tokens
-        self.tokens = 0
-        self.tables: list[list[int]] = [[] for _ in range(num_groups)]
-        self.skipped = [0] * num_groups
-        self.committed = [0] * num_groups
-        self.logical_tokens = 0
 
 
 class BlockPool:
@@ -57,49 +32,52 @@ class BlockPool:
     takes its turn among the blocks to be reused. `boundary` numbers what may be shared at all (workload.Boundary). The pool keeps
     the list it is given and never changes it.
 
-    Every block is held (by one sequence or more), or free; a free one is cached while its content can be found. What does not fit changes
-    nothing and returns False.
+    Every block is held (by one sequence or more), or free; a free one is cached while its content can be found. What does
+    not fit changes nothing and returns False. `host_blocks` are the blocks in host memory that sequences can be
+    swapped out to.
     """
 
-    def __init__(self, layout: PoolLayout, *, eviction: Eviction = LRU) -> None:
+    def __init__(self, layout: PoolLayout, *, eviction: Eviction = LRU, host_blocks: int = 0) -> None:
         self.layout = layout
-        self.counters = BlockCounters()
+        self.host_blocks = host_blocks
+        self.swapped_blocks = 0
+        self._store = BlockStore(layout, eviction)
+        self._sequences: dict[Hashable, HeldSequence] = {}
+        self._swapped: dict[Hashable, HeldSequence] = {}
+        self._fresh_states: set[tuple[int, int, int]] = set()
+        self._logical_tokens = 0
+        self._pinned_tokens = 0
+        self._table_entries = 0
         # Groups that a hit has to satisfy, full attention first: its one scan bounds the others.
         self._lookup_order = sorted(
-            (entry for entry in enumerate(layout.groups) if entry[1].kind is not GroupKind.CROSS),
+            ((number, group) for number, group in enumerate(layout.groups) if not group.is_constant),
             key=lambda entry: entry[1].kind is not GroupKind.FULL,
         )
-        self._order = eviction(range(layout.reserved_blocks, layout.num_blocks))
-        self._index = PrefixIndex(layout.num_blocks)
-        self._references = [0] * layout.num_blocks
-        self._filled = bytearray(layout.num_blocks)
-        self._fill_tokens = [0] * layout.num_blocks
-        self._size_tokens = [0] * layout.num_blocks
-        self._sequences: dict[Hashable, HeldSequence] = {}
-        self._cached_blocks = 0
-        self._logical_tokens = 0
-        self._physical_tokens = 0
-        self._held_size_tokens = 0
-        self._table_entries = 0
+        # A state that cannot be found again forbids every hit, and so do an encoder's blocks.
+        self._is_findable = not any(group.is_constant for group in layout.groups)
+
+    @property
+    def counters(self) -> BlockCounters:
+        return self._store.counters
 
     @property
     def free_blocks(self) -> int:
         """Blocks that can be taken: held by nobody, cached ones included."""
-        return len(self._order)
+        return len(self._store.order)
 
     @property
     def used_blocks(self) -> int:
-        return self.layout.usable_blocks - len(self._order)
+        return self.layout.usable_blocks - len(self._store.order)
 
     @property
     def cached_blocks(self) -> int:
         """Free blocks whose content can be found."""
-        return self._cached_blocks
+        return self._store.cached_blocks
 
     @property
     def empty_blocks(self) -> int:
         """Free blocks with nothing to be found in them."""
-        return len(self._order) - self._cached_blocks
+        return len(self._store.order) - self._store.cached_blocks
 
     @property
     def logical_tokens(self) -> int:
@@ -109,18 +87,24 @@ class BlockPool:
     @property
     def physical_tokens(self) -> int:
         """The same tokens, a shared one once."""
-        return self._physical_tokens
+        return self._store.held_fill_tokens
+
+    @property
+    def pinned_tokens(self) -> int:
+        """Those of the logical tokens that pinned sequences hold."""
+        return self._pinned_tokens
 
     @property
     def waste_tokens(self) -> int:
         """Room for tokens in held blocks that holds none: the last blocks' rest."""
-        return self._held_size_tokens - self._physical_tokens
+        return self._store.held_size_tokens - self._store.held_fill_tokens
 
     @property
     def block_table_bytes(self) -> int:
         return self._table_entries * self.layout.block_table_entry_bytes
 
     def __contains__(self, sequence: Hashable) -> bool:
+        """Whether the sequence holds blocks on the device."""
         return sequence in self._sequences
 
     def tokens_of(self, sequence: Hashable) -> int:
@@ -136,18 +120,25 @@ class BlockPool:
 
         With several groups the longest length on which all agree.
         """
+        return self.shared_prefix(keys, boundary=boundary, limit_tokens=limit_tokens)[0]
+
+    def shared_prefix(self, keys: Sequence[int], *, boundary: int, limit_tokens: int) -> tuple[int, int]:
+        """The hit, and the longest one of a single group: where that is longer, states or windows there are worth retaining."""
         layout = self.layout
+        if not self._is_findable:
+            return 0, 0
         align = layout.hit_tokens
-        hit = min(limit_tokens, len(keys) * layout.key_tokens)
+        hit, longest = min(limit_tokens, len(keys) * layout.key_tokens), 0
         while hit > 0:
             agreed = hit
             for number, group in self._lookup_order:
                 named = keys_of(group, keys, layout.key_tokens)
-                agreed = longest_hit(group, agreed, align, named, self._index.shelf(number, boundary))
+                agreed = longest_hit(group, agreed, align, named, self._store.index.shelf(number, boundary))
+                longest = max(longest, agreed)
             if agreed == hit:
                 break
             hit = agreed
-        return hit
+        return max(hit, 0), longest
 
     def needed_blocks(
         self,
@@ -182,43 +173,46 @@ class BlockPool:
         keep_free_blocks: int = 0,
         encoder_tokens: int = 0,
         looked_up_tokens: int = 0,
+        reachable: tuple[int, ...] = (),
     ) -> bool:
         """Gives a new sequence its hit's blocks and new ones to cover `tokens`, if `keep_free_blocks` stay free.
 
-        `looked_up_tokens` are counted beside the hit when it succeeds.
+        `looked_up_tokens` are counted beside the hit when it succeeds. `reachable` are the lengths at which a sparse retention
+        keeps windows and states: vLLM's are the prompt less one token, and `shared_prefix`'s second where it exceeds the hit.
         """
-        if sequence in self._sequences:
+        if sequence in self._sequences or sequence in self._swapped:
             raise ValueError(f"sequence {sequence!r} holds blocks already")
         hits = self._hit_blocks(keys, boundary, hit_tokens)
         needed = self._entry(hits, tokens, hit_tokens, encoder_tokens, is_capped=False)
-        if needed + keep_free_blocks > len(self._order):
+        if needed + keep_free_blocks > self.free_blocks or self._hits_fresh_state(keys, boundary, hit_tokens):
             return False
-        held = HeldSequence(keys, boundary, encoder_tokens, len(hits))
+        held = HeldSequence(keys, boundary, len(hits), encoder_tokens=encoder_tokens, reachable=reachable)
         for number, blocks in enumerate(hits):
             for block in blocks:
-                self._hold_again(block)
+                self._store.hold(block)
             places = hit_places(self.layout.groups[number], hit_tokens)
             held.tables[number] = [NULL] * places.start + blocks
             held.skipped[number] = places.start
             held.committed[number] = places.stop
         self._sequences[sequence] = held
-        self._table_entries += sum(map(len, held.tables))
+        self._table_entries += held.table_entries
         self._extend(held, max(tokens, hit_tokens))
         self.counters.hit_tokens += hit_tokens
         self.counters.looked_up_tokens += looked_up_tokens
         return True
 
     def grow(self, sequence: Hashable, tokens: int, *, computed_tokens: int) -> bool:
-        """Gives the sequence blocks to cover `tokens`.
+        """Gives the sequence blocks to cover `tokens`, and one of its own for a last one that it shares.
 
         Groups with a window first give back what lies before the window of `computed_tokens`, whether the rest then
         fits or not (vLLM: remove_skipped_blocks).
         """
         held = self._sequences[sequence]
         self._give_back_skipped(held, computed_tokens)
-        if self._growth(held, tokens) > len(self._order):
+        if self._growth(held, tokens) > self.free_blocks:
             return False
         if tokens > held.tokens:
+            self._copy_shared(held)
             self._extend(held, tokens)
         return True
 
@@ -228,19 +222,121 @@ class BlockPool:
         vLLM does so when it allocates, before a step computes them; those that follow in the same step already hit.
         """
         held = self._sequences[sequence]
-        align = 1 if len(self.layout.groups) == 1 else self.layout.hit_tokens
+        align = self.layout.hit_tokens if len(self.layout.groups) > 1 else 1
         tokens = min(tokens, held.tokens) // align * align
-        for number, group in enumerate(self.layout.groups):
-            if group.kind not in (GroupKind.STATE, GroupKind.CROSS):
-                self._commit_group(held, number, group, tokens // group.block_tokens)
+        for number, group in self._lookup_order:
+            self._commit_group(held, number, group, tokens // group.block_tokens)
 
-    def free(self, sequence: Hashable) -> None:
-        """Takes the sequence out; findable blocks that nobody else holds stay cached, its tail the first to be lost."""
+    def start_step(self) -> None:
+        """A new step begins: states that the last one completed can be hit from now on (vLLM: new_step_starts)."""
+        self._fresh_states.clear()
+
+    def free(self, sequence: Hashable, *, forget: bool = False) -> None:
+        """Takes the sequence out; findable blocks that nobody else holds stay cached, its tail the first to be lost.
+
+        With `forget` nothing that only it holds can be found again. A swapped one gives its host blocks back.
+        """
+        swapped = self._swapped.pop(sequence, None)
+        if swapped is not None:
+            self.swapped_blocks -= _blocks_in(swapped)
+            return
         held = self._sequences.pop(sequence)
-        self._logical_tokens -= held.logical_tokens
+        if held.is_pinned:
+            self._pinned_tokens -= held.logical_tokens
+        if forget:
+            for table in held.tables:
+                for block in table:
+                    if block != NULL and self._store.references[block] == 1:
+                        self._store.forget(block)
+        self._let_go(held)
+
+    def fork(self, sequence: Hashable, child: Hashable, *, keys: Sequence[int] | None = None) -> None:
+        """A second sequence that goes on from where the first one is; they share every block until one of them writes.
+
+        `keys` are the child's where they are known further than its parent's full blocks.
+        """
+        if child in self._sequences or child in self._swapped:
+            raise ValueError(f"sequence {child!r} holds blocks already")
+        parent = self._sequences[sequence]
+        if keys is None:
+            keys = parent.keys[: parent.tokens // self.layout.key_tokens]
+        held = HeldSequence(
+            keys,
+            parent.boundary,
+            len(parent.tables),
+            encoder_tokens=parent.encoder_tokens,
+            reachable=parent.reachable,
+        )
+        held.tokens = parent.tokens
+        held.tables = [list(table) for table in parent.tables]
+        held.skipped = list(parent.skipped)
+        held.committed = list(parent.committed)
+        held.logical_tokens = parent.logical_tokens
         for table in held.tables:
-            self._table_entries -= len(table)
-            self._release(reversed(table))
+            for block in table:
+                if block != NULL:
+                    self._store.hold(block)
+        self._sequences[child] = held
+        self._logical_tokens += held.logical_tokens
+        self._table_entries += held.table_entries
+
+    def write(self, sequence: Hashable) -> bool:
+        """Copies what the sequence shares and will write into next: part-filled last blocks, and states."""
+        held = self._sequences[sequence]
+        if len(self._shared_places(held)) > self.free_blocks:
+            return False
+        self._copy_shared(held)
+        return True
+
+    def swap_out(self, sequence: Hashable) -> int:
+        """Moves the sequence's blocks to the host and frees them; the tokens moved, 0 where the host has no room for them."""
+        held = self._sequences[sequence]
+        if self.swapped_blocks + _blocks_in(held) > self.host_blocks:
+            return 0
+        del self._sequences[sequence]
+        if held.is_pinned:
+            held.is_pinned = False
+            self._pinned_tokens -= held.logical_tokens
+        self._swapped[sequence] = held
+        self.swapped_blocks += _blocks_in(held)
+        self._let_go(held)
+        self.counters.swapped_out_tokens += held.logical_tokens
+        return held.logical_tokens
+
+    def swap_in(self, sequence: Hashable, *, keep_free_blocks: int = 0) -> bool:
+        """Brings a swapped sequence back into blocks of its own, and makes findable what was."""
+        held = self._swapped[sequence]
+        if _blocks_in(held) + keep_free_blocks > self.free_blocks:
+            return False
+        del self._swapped[sequence]
+        self.swapped_blocks -= _blocks_in(held)
+        self._sequences[sequence] = held
+        for number, group in enumerate(self.layout.groups):
+            size = _size_tokens(group)
+            table = held.tables[number]
+            table[:] = [NULL if block == NULL else self._store.take(size) for block in table]
+            self._fill(held, number, 0)
+            committed, held.committed[number] = held.committed[number], held.skipped[number]
+            if not group.is_constant:
+                self._commit_group(held, number, group, committed)
+        self._logical_tokens += held.logical_tokens
+        self._table_entries += held.table_entries
+        self.counters.swapped_in_tokens += held.logical_tokens
+        return True
+
+    def pin(self, sequence: Hashable) -> None:
+        """Counts the sequence's tokens as kept for a later turn; it goes on holding its blocks until it is freed."""
+        held = self._sequences[sequence]
+        if not held.is_pinned:
+            held.is_pinned = True
+            self._pinned_tokens += held.logical_tokens
+
+    def unpin(self, sequence: Hashable) -> None:
+        """The sequence runs again, or is about to be freed."""
+        held = self._sequences[sequence]
+        if held.is_pinned:
+            held.is_pinned = False
+            self._pinned_tokens -= held.logical_tokens
 
     def _hit_blocks(self, keys: Sequence[int], boundary: int, hit_tokens: int) -> list[list[int]]:
         hits: list[list[int]] = []
@@ -248,7 +344,7 @@ class BlockPool:
             named = keys_of(group, keys, self.layout.key_tokens)
             blocks = []
             for place in hit_places(group, hit_tokens):
-                block = self._index.find(number, boundary, named[place])
+                block = self._store.index.find(number, boundary, named[place])
                 if block is None:
                     raise ValueError(
                         f"{hit_tokens} tokens are no hit: block {place} of group {number} is gone"
@@ -256,6 +352,13 @@ class BlockPool:
                 blocks.append(block)
             hits.append(blocks)
         return hits
+
+    def _hits_fresh_state(self, keys: Sequence[int], boundary: int, hit_tokens: int) -> bool:
+        """Whether the hit's state is only being computed in this step: attention reads along, but a state is copied beforehand."""
+        if not hit_tokens or not self._fresh_states:
+            return False
+        last = keys[hit_tokens // self.layout.key_tokens - 1]
+        return any((number, boundary, last) in self._fresh_states for number, _ in self._lookup_order)
 
     def _entry(
         self, hits: list[list[int]], tokens: int, hit_tokens: int, encoder_tokens: int, *, is_capped: bool
@@ -265,106 +368,116 @@ class BlockPool:
             required = covering_blocks(group, tokens, encoder_tokens)
             if is_capped and group.admission_blocks is not None:
                 required = min(required, group.admission_blocks)
-            needed += max(required - hit_places(group, hit_tokens).stop, 0)
-            needed += sum(not self._references[block] for block in blocks)
+            needed += new_blocks(group, hit_places(group, hit_tokens).stop, required)
+            needed += sum(not self._store.references[block] for block in blocks)
         return needed
 
     def _growth(self, held: HeldSequence, tokens: int) -> int:
-        return sum(
-            max(covering_blocks(group, tokens, held.encoder_tokens) - len(table), 0)
-            for group, table in zip(self.layout.groups, held.tables, strict=True)
-        )
+        needed = len(self._shared_places(held)) if tokens > held.tokens else 0
+        for group, table in zip(self.layout.groups, held.tables, strict=True):
+            needed += new_blocks(group, len(table), covering_blocks(group, tokens, held.encoder_tokens))
+        return needed
 
     def _extend(self, held: HeldSequence, tokens: int) -> None:
         """Takes the blocks to cover `tokens`, which are known to be free."""
         held.tokens = tokens
-        for group, table in zip(self.layout.groups, held.tables, strict=True):
-            last = len(table) - 1
-            missing = covering_blocks(group, tokens, held.encoder_tokens) - len(table)
-            size = 0 if group.kind is GroupKind.STATE else group.block_tokens
-            if missing > 0:
-                table.extend(self._take(size) for _ in range(missing))
-                self._table_entries += missing
-            if size:
-                covered = held.encoder_tokens if group.kind is GroupKind.CROSS else tokens
-                self._fill(table, max(last, 0), size, covered)
+        for number, group in enumerate(self.layout.groups):
+            table = held.tables[number]
+            places = len(table)
+            required = covering_blocks(group, tokens, held.encoder_tokens)
+            if required > places:
+                size = _size_tokens(group)
+                count = new_blocks(group, places, required)
+                table.extend([NULL] * (required - places - count))
+                table.extend(self._store.take(size) for _ in range(count))
+                self._table_entries += required - places
+            self._fill(held, number, max(places - 1, 0))
         self._count_logical(held)
 
-    def _fill(self, table: list[int], first: int, size: int, tokens: int) -> None:
-        for place in range(first, len(table)):
-            block = table[place]
-            fill = min(size, tokens - place * size)
-            if block != NULL and fill > self._fill_tokens[block]:
-                self._physical_tokens += fill - self._fill_tokens[block]
-                self._fill_tokens[block] = fill
+    def _fill(self, held: HeldSequence, number: int, first_place: int) -> None:
+        group, table = self.layout.groups[number], held.tables[number]
+        if group.is_state:
+            return
+        size = group.block_tokens
+        tokens = held.encoder_tokens if group.kind is GroupKind.CROSS else held.tokens
+        for place in range(first_place, len(table)):
+            if table[place] != NULL:
+                self._store.fill(table[place], min(size, tokens - place * size))
 
     def _count_logical(self, held: HeldSequence) -> None:
         tokens = 0
         for group, skipped in zip(self.layout.groups, held.skipped, strict=True):
             if group.kind is GroupKind.CROSS:
                 tokens += held.encoder_tokens
-            elif group.kind is not GroupKind.STATE:
+            elif not group.is_state:
                 tokens += held.tokens - skipped * group.block_tokens
         self._logical_tokens += tokens - held.logical_tokens
+        if held.is_pinned:
+            self._pinned_tokens += tokens - held.logical_tokens
         held.logical_tokens = tokens
 
     def _give_back_skipped(self, held: HeldSequence, computed_tokens: int) -> None:
-        for number, group in enumerate(self.layout.groups):
+        for number, group in self._lookup_order:
             table, start = held.tables[number], held.skipped[number]
             stop = min(skipped_blocks(group, computed_tokens), len(table))
             if start < stop:
                 gone = table[start:stop]
                 table[start:stop] = [NULL] * (stop - start)
                 held.skipped[number] = stop
-                self._release(reversed(gone))
+                self._store.release(reversed(gone))
                 self._count_logical(held)
+
+    def _let_go(self, held: HeldSequence) -> None:
+        self._logical_tokens -= held.logical_tokens
+        self._table_entries -= held.table_entries
+        for table in held.tables:
+            self._store.release(reversed(table))
 
     def _commit_group(self, held: HeldSequence, number: int, group: BlockGroup, stop: int) -> None:
         table = held.tables[number]
         named = keys_of(group, held.keys, self.layout.key_tokens)
-        for place in range(held.committed[number], stop):
+        retained = retained_places(
+            group,
+            range(held.committed[number], stop),
+            align_tokens=self.layout.hit_tokens,
+            retention_tokens=self.layout.retention_tokens,
+            reachable=held.reachable,
+        )
+        for place in retained:
             block = table[place]
-            if block == NULL or self._filled[block]:
-                continue
-            self._filled[block] = 1
-            if place < len(named):
-                self._index.add(block, number, held.boundary, named[place])
+            if block != NULL:
+                key = named[place] if self._is_findable and place < len(named) else None
+                self._store.complete(block, number, held.boundary, key)
+                if group.keeps_states and key is not None:
+                    self._fresh_states.add((number, held.boundary, key))
         held.committed[number] = max(held.committed[number], stop)
 
-    def _take(self, size_tokens: int) -> int:
-        block = self._order.take()
-        if self._index.drop(block):
-            self._cached_blocks -= 1
-            self.counters.evicted_blocks += 1
-            self.counters.evicted_tokens += self._fill_tokens[block]
-        self.counters.taken_blocks += 1
-        self._references[block] = 1
-        self._filled[block] = 0
-        self._fill_tokens[block] = 0
-        self._size_tokens[block] = size_tokens
-        self._held_size_tokens += size_tokens
-        return block
-
-    def _hold_again(self, block: int) -> None:
-        if not self._references[block]:
-            self._order.withdraw(block)
-            self._cached_blocks -= 1
-            self._physical_tokens += self._fill_tokens[block]
-            self._held_size_tokens += self._size_tokens[block]
-        self._references[block] += 1
-
-    def _release(self, blocks: Iterable[int]) -> None:
-        kept: list[int] = []
-        empty: list[int] = []
-        for block in blocks:
-            if block == NULL:
+    def _shared_places(self, held: HeldSequence) -> list[tuple[int, int]]:
+        """Group and place of the blocks that the next token is written into though others hold them too."""
+        references = self._store.references
+        shared = []
+        for number, group in enumerate(self.layout.groups):
+            table = held.tables[number]
+            if group.kind is GroupKind.CROSS or not table:
                 continue
-            self._references[block] -= 1
-            if self._references[block]:
+            if group.is_constant:
+                places = range(len(table))
+            elif held.tokens % group.block_tokens:
+                places = range(len(table) - 1, len(table))
+            else:
                 continue
-            self._physical_tokens -= self._fill_tokens[block]
-            self._held_size_tokens -= self._size_tokens[block]
-            self._cached_blocks += self._index.holds(block)
-            (kept if self._filled[block] or not self.layout.uncached_first else empty).append(block)
-        self._order.give_back_empty(empty)
-        self._order.give_back(kept)
+            shared += [(number, place) for place in places if references[table[place]] > 1]
+        return shared
+
+    def _copy_shared(self, held: HeldSequence) -> None:
+        for number, place in self._shared_places(held):
+            table = held.tables[number]
+            table[place] = self._store.copy(table[place])
+
+
+def _size_tokens(group: BlockGroup) -> int:
+    return 0 if group.is_state else group.block_tokens
+
+
+def _blocks_in(held: HeldSequence) -> int:
+    return sum(block != NULL for table in held.tables for block in table)
