@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from vramledger.errors import FlagError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramledger.engines.log_pattern import LinePattern
     from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName, SampleEndpoint
     from vramledger.engines.option import Option
+    from vramledger.engines.scheduling import EngineScheduling
     from vramledger.engines.serving import Serving
     from vramledger.hardware.catalogue import Device
     from vramledger.measurement import Measurement
@@ -186,6 +187,17 @@ def find_serving(engine: str) -> Serving | None:
     """How an engine's server is started; None where that is not known here."""
     module = _SERVINGS.get(engine_name(engine))
     return None if module is None else cast("Serving", importlib.import_module(module).SERVING)
+
+
+def find_scheduling(engine: str) -> Callable[[Plan], EngineScheduling]:
+    """What an engine's scheduler goes by, of a plan of that engine. Raises FlagError for a name that has no folder here."""
+    name = engine_name(engine)
+    if name not in _MODULES:
+        raise FlagError(
+            f"unknown engine {engine!r}; known: {', '.join(engine_names())}", flag="engine", value=engine
+        )
+    module = importlib.import_module(f"{_MODULES[name].rpartition('.')[0]}.scheduling")
+    return cast("Callable[[Plan], EngineScheduling]", module.scheduling)
 
 
 def find_log(engine: str) -> EngineLog | None:
