@@ -1,0 +1,226 @@
+"""A step's time from a data sheet: what has to be read and computed, over what the device can.
+
+A decoding step waits for the weights and for the cached tokens it reads; a prefill computes. Between the two the step model
+takes the larger (Williams et al., "Roofline", 2009). How much of a sheet's rate a real engine reaches is `Efficiency`,
+and assumed; with `IDEAL` the result is a bound that no engine passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from vramledger.errors import InputError
+from vramledger.evidence import assumed
+from vramledger.kvcache.shape import CONSTANT, CacheGroup, cache_shape
+from vramledger.ledger import Owner
+from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts, SlidingWindowAttention
+from vramledger.models.tensors import Component, Role
+from vramledger.simulation.step_model import PS_PER_S, StepModel
+
+if TYPE_CHECKING:
+    from vramledger.answer import Plan
+    from vramledger.hardware.catalogue import Device
+    from vramledger.ledger import RankLedger
+    from vramledger.models.checkpoint import Checkpoint
+    from vramledger.models.model import Model
+
+
+class Efficiency(Struct, frozen=True, kw_only=True):
+    """Shares of a data sheet's rates that are reached, and what every step costs besides.
+
+    The defaults lie between what the two measured vLLM runs of docs/fidelity.md show (weights 0.66 to 0.95, cached tokens 0.66
+    to 0.8, matrix products 0.58 to 0.95). `reduce_latency_s` is one all-reduce of few bytes.
+    """
+
+    weights: float = 0.85
+    kv: float = 0.75
+    compute: float = 0.7
+    link: float = 0.7
+    overhead_s: float = 0.001
+    reduce_latency_s: float = 10e-6
+
+
+ASSUMED = Efficiency()
+IDEAL = Efficiency(weights=1, kv=1, compute=1, link=1, overhead_s=0, reduce_latency_s=0)
+
+
+def roofline_step(
+    plan: Plan,
+    checkpoint: Checkpoint,
+    device: Device,
+    *,
+    efficiency: Efficiency = ASSUMED,
+    batch_seqs: int = 32,
+) -> StepModel:
+    """The step model of one instance of `plan` on `device`, evidence assumed.
+
+    Of a mixture of experts those weights are read that a decoding batch of `batch_seqs` sequences touches on average. Stages of
+    a pipeline are passed one after another; that several batches are under way is not modelled. Raises InputError naming
+    the rates that the catalogue does not have.
+    """
+    _check_rates(plan, device)
+    bandwidth, half = device.memory_bandwidth_bytes_per_s or 0, device.half_flops_per_s or 0
+    model, tp = checkpoint.model, max(plan.inputs.tp, 1)
+    compute = (device.fp8_flops_per_s or half) if _computes_in_fp8(checkpoint) else half
+    weights = _read_bytes(plan, checkpoint, batch_seqs)
+    token, head = _flops(model)
+    full, per_seq = _cache_bytes(plan, model)
+    pair = sum(_pair_flops(model)) / tp
+    reduce_s = _reduce_s(plan, model, device, efficiency)
+    reductions = 2 * model.num_layers if tp > 1 else 0
+    per_weight, per_kv = bandwidth * efficiency.weights, bandwidth * efficiency.kv
+    flops = compute * efficiency.compute
+    return StepModel(
+        overhead_ps=_ps(efficiency.overhead_s + reductions * efficiency.reduce_latency_s),
+        floor_ps=_ps(weights / per_weight),
+        token_ps=_ps(token / tp / flops + reduce_s),
+        decode_seq_ps=_ps(per_seq / per_kv + head / tp / flops + reduce_s),
+        kv_token_ps=_ps(float(full) / per_kv),
+        pair_ps_per_1024=_ps(1024 * pair / (half * efficiency.compute)),
+        evidence=assumed(
+            f"roofline of {device.name}'s data sheet at {efficiency.weights:g} of its bandwidth for weights, {efficiency.kv:g} "
+            f"for cached tokens, {efficiency.compute:g} of its FLOPs",
+            f"{weights / 1e9:.2f} GB of weights a step at {bandwidth / 1e9:.0f} GB/s; {token / 1e9:.2f} GFLOP a token at "
+            f"{compute / 1e12:.1f} TFLOP/s over {tp} ranks; {float(full):.0f} bytes a cached token"
+            + (f"; experts that {batch_seqs} sequences touch" if model.is_moe else ""),
+        ),
+    )
+
+
+def touched_experts(num_experts: int, top_k: int, tokens: int) -> float:
+    """Experts of one layer that `tokens` tokens choose between them, on average where each is chosen alike."""
+    return num_experts * (1 - (1 - min(top_k, num_experts) / num_experts) ** tokens)
+
+
+def _check_rates(plan: Plan, device: Device) -> None:
+    needed = {
+        "memory bandwidth": device.memory_bandwidth_bytes_per_s,
+        "half-precision FLOPs": device.half_flops_per_s,
+    }
+    if plan.inputs.tp > 1:
+        needed["link bandwidth"] = device.link_bandwidth_bytes_per_s or device.pcie_bandwidth_bytes_per_s
+    missing = [name for name, rate in needed.items() if not rate]
+    if missing:
+        raise InputError(
+            f"{device.name}: the catalogue has no {' and no '.join(missing)}, so a step's time cannot be assumed; "
+            "fit a step model from a measured run, or give its constants",
+            device=device.name,
+            missing=missing,
+        )
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * PS_PER_S)
+
+
+def _computes_in_fp8(checkpoint: Checkpoint) -> bool:
+    name = checkpoint.quantization.lower()
+    return "fp8" in name or "f8_e4m3" in name
+
+
+def _read_bytes(plan: Plan, checkpoint: Checkpoint, batch_seqs: int) -> float:
+    """Weights that a step reads one after another: of every stage, one rank's."""
+    model = checkpoint.model
+    total = read = 0.0
+    for stored in checkpoint.stored:
+        tensor = stored.tensor
+        is_head = tensor.role is Role.EMBEDDING and model.tie_word_embeddings
+        if tensor.component is not Component.DECODER or (tensor.role is Role.EMBEDDING and not is_head):
+            continue
+        share = 1.0
+        if tensor.num_experts and tensor.layers:
+            share = _touched_share(model, tensor.layers[0], batch_seqs)
+        total += stored.stored_bytes
+        read += share * stored.stored_bytes
+    at_once = max(plan.inputs.tp * plan.inputs.dp, 1)
+    held = sum(
+        len(rank.ranks) * _held_bytes(rank, with_embedding=model.tie_word_embeddings) for rank in plan.ranks
+    )
+    return held / at_once * (read / total if total else 1.0)
+
+
+def _held_bytes(rank: RankLedger, *, with_embedding: bool) -> int:
+    """The decoder's own weights on a rank; towers, tables and a separate embedding are not read in a decoding step."""
+    aside = ("rope", "vision", "audio", "projector", "encoder", "draft")
+    return sum(
+        entry.bytes.expected
+        for entry in rank.entries
+        if entry.owner is Owner.WEIGHTS
+        and not entry.name.startswith(aside)
+        and (with_embedding or entry.name != "embedding")
+    )
+
+
+def _touched_share(model: Model, layer_index: int, batch_seqs: int) -> float:
+    for layer in model.layers:
+        if layer.index == layer_index and isinstance(layer.channel_mixer, MixtureOfExperts):
+            mixer = layer.channel_mixer
+            return touched_experts(mixer.num_experts, mixer.top_k, batch_seqs) / mixer.num_experts
+    return 1.0
+
+
+def _flops(model: Model) -> tuple[float, float]:
+    """FLOPs of the matrices for one token, and of the output head for one that is sampled."""
+    share = {
+        layer.index: Fraction(
+            min(layer.channel_mixer.top_k, layer.channel_mixer.num_experts), layer.channel_mixer.num_experts
+        )
+        for layer in model.layers
+        if isinstance(layer.channel_mixer, MixtureOfExperts)
+    }
+    body = Fraction(0)
+    for tensor in model.tensors:
+        if tensor.component is not Component.DECODER or tensor.role in (Role.EMBEDDING, Role.LM_HEAD):
+            continue
+        if tensor.num_experts and tensor.layers:
+            body += tensor.total_elements * share.get(tensor.layers[0], Fraction(1))
+        else:
+            body += tensor.total_elements
+    return float(2 * body), 2.0 * model.vocab_size * model.hidden_size
+
+
+def _cache_bytes(plan: Plan, model: Model) -> tuple[Fraction, float]:
+    """Bytes of a rank's cache that a step reads for each cached token, and for each sequence whatever its length (windows,
+    taken as full, and states, read and written). Over all stages of a pipeline."""
+    if plan.kv_pool is None:
+        return Fraction(0), 0.0
+    stages = max(plan.inputs.pp, 1)
+    full, fixed = Fraction(0), Fraction(0)
+    for group in cache_shape(plan.kv_pool, model).groups:
+        kept = group.kept.window or group.kept.chunk
+        if group.constant_blocks or group.kind in CONSTANT:
+            fixed += 2 * _content_bytes(group)
+        elif kept:
+            fixed += kept * group.token_bytes
+        else:
+            full += group.token_bytes
+    return full * stages, float(fixed * stages)
+
+
+def _content_bytes(group: CacheGroup) -> int:
+    return group.content_bytes * max(group.constant_blocks, 1)
+
+
+def _pair_flops(model: Model) -> Iterator[int]:
+    """FLOPs of attention for one query and one key, a layer at a time; windowed layers, whose pairs are bounded, count none."""
+    for mixer in model.token_mixers:
+        if isinstance(mixer, SlidingWindowAttention):
+            continue
+        if isinstance(mixer, FullAttention):
+            yield 2 * mixer.q_heads * (mixer.head_dim + mixer.v_head_dim)
+        elif isinstance(mixer, LatentAttention):
+            yield 2 * mixer.q_heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_head_dim)
+
+
+def _reduce_s(plan: Plan, model: Model, device: Device, efficiency: Efficiency) -> float:
+    """Time that one token's all-reduces take on the link: two a layer over tp ranks, in a ring; a link's sheet counts both
+    directions."""
+    tp = plan.inputs.tp
+    if tp == 1:
+        return 0.0
+    link = (device.link_bandwidth_bytes_per_s or device.pcie_bandwidth_bytes_per_s or 0) / 2 * efficiency.link
+    return 2 * model.num_layers * 2 * (tp - 1) / tp * model.hidden_size * 2 / link
