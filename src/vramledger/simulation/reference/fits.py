@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramledger.kvcache.blocks.layout import GroupKind, PoolLayout
 from vramledger.simulation.schedulers.sequence import lengths_of
-from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.schedulers.sglang_admission import output_room
+from vramledger.simulation.settings import Scheduling, SimulationSettings
 from vramledger.units import ceil_div
 from vramledger.workload.request import Request
 
@@ -14,12 +15,20 @@ def can_ever_fit(settings: SimulationSettings, request: Request) -> bool:
     scheduler = settings.scheduler
     if request.prompt_tokens + 1 > scheduler.max_model_len:
         return False
-    output_tokens, _ = lengths_of(request, scheduler.max_model_len)
+    usable_blocks = settings.layout.usable_blocks
+    output_tokens, expected_tokens = lengths_of(request, scheduler.max_model_len)
     tokens = request.prompt_tokens + output_tokens - 1
-    return (
-        most_blocks(settings.layout, tokens, scheduler.max_num_batched_tokens)
-        <= settings.layout.usable_blocks
-    )
+    match scheduler.scheduling:
+        case Scheduling.SGLANG:  # It cuts the output to the pool's room.
+            page_tokens = settings.layout.groups[0].block_tokens
+            room = output_room(usable_blocks * page_tokens, request.prompt_tokens, page_tokens)
+            return room >= 1
+        case Scheduling.TRTLLM_NO_EVICT | Scheduling.STATIC_BATCH | Scheduling.TRTLLM_MAX_UTILIZATION:
+            # The first two reserve all that was asked for; the third looks a step ahead, up to that.
+            tokens = request.prompt_tokens + expected_tokens
+        case Scheduling.VLLM:
+            pass
+    return most_blocks(settings.layout, tokens, scheduler.max_num_batched_tokens) <= usable_blocks
 
 
 def most_blocks(layout: PoolLayout, tokens: int, step_tokens: int) -> int:

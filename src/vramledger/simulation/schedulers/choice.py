@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from vramledger.errors import InputError
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.simulation.schedulers.protocol import Scheduler
+from vramledger.simulation.schedulers.sglang import SglangScheduler
+from vramledger.simulation.schedulers.static_batch import StaticBatchScheduler
+from vramledger.simulation.schedulers.trtllm import TrtllmScheduler
 from vramledger.simulation.schedulers.vllm import VllmScheduler
 from vramledger.simulation.settings import SchedulerSettings, Scheduling
 
 
 def scheduler_for(settings: SchedulerSettings, pool: BlockPool) -> Scheduler:
-    """A scheduler over `pool`. Raises InputError for rules that are not written."""
-    if settings.scheduling is Scheduling.VLLM:
-        return VllmScheduler(settings, pool)
-    raise InputError(f"no scheduler {settings.scheduling.value}", scheduling=settings.scheduling.value)
+    """A scheduler over `pool`."""
+    match settings.scheduling:
+        case Scheduling.VLLM:
+            return VllmScheduler(settings, pool)
+        case Scheduling.SGLANG:
+            return SglangScheduler(settings, pool)
+        case Scheduling.TRTLLM_NO_EVICT | Scheduling.TRTLLM_MAX_UTILIZATION:
+            return TrtllmScheduler(settings, pool)
+        case Scheduling.STATIC_BATCH:
+            return StaticBatchScheduler(settings, pool)

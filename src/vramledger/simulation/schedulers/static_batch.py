@@ -1,0 +1,15 @@
+"""Static batching: nobody joins a batch that runs.
+
+TensorRT-LLM's STATIC_BATCH: whoever can be completed within the pool starts together, by arrival. A request that ends gives its blocks
+back, but its place stays empty until the last of the batch has ended.
+"""
+
+from __future__ import annotations
+
+from vramledger.simulation.schedulers.trtllm import TrtllmScheduler
+
+
+class StaticBatchScheduler(TrtllmScheduler):
+    """Without eviction, and new requests only when none generates."""
+
+    joins_a_running_batch = False
