@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,35 @@ def over_ray(address: str = LOCAL, *, jobs: int | None = None) -> Runner:
 
     Raises InputError where Ray is not installed or cannot be reached.
     """
+    _ray()
+
+    def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
+        with connected(address, jobs) as ray:
+            yield from _spread(ray, work, parts)
+
+    return run
+
+
+def _ray() -> Any:
     try:
         import ray
     except ImportError:
         raise InputError(
             "--ray needs Ray, which is not installed: pip install 'vramledger[distributed]'", library="ray"
         ) from None
+    return ray
 
-    def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
-        started = _connect(ray, address, jobs)
-        try:
-            yield from _spread(ray, work, parts)
-        finally:
-            if started:
-                ray.shutdown()
 
-    return run
+@contextmanager
+def connected(address: str, jobs: int | None) -> Iterator[Any]:
+    """Ray, with a connection that ends with the block if it was made here. Raises InputError where there is none."""
+    ray = _ray()
+    started = _connect(ray, address, jobs)
+    try:
+        yield ray
+    finally:
+        if started:
+            ray.shutdown()
 
 
 def _connect(ray: Any, address: str, jobs: int | None) -> bool:

@@ -125,13 +125,19 @@ _worker: list[Worker] = []
 def _start(work: Work) -> None:
     """Run once in each worker process."""
     import gc
+
+    belong_to_parent()
+    gc.set_threshold(100_000)
+    _worker[:] = [Worker(work)]
+
+
+def belong_to_parent() -> None:
+    """A worker process leaves an interrupt to its parent, and ends when that does."""
     import signal
     from threading import Thread
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends its workers
     Thread(target=_end_with_parent, daemon=True).start()
-    gc.set_threshold(100_000)
-    _worker[:] = [Worker(work)]
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,282 @@
+"""How much a plan serves well: the whole answer, from runs that a crew does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from vramledger.errors import InputError
+from vramledger.search.capacity.bands import Band, goodput_band
+from vramledger.search.capacity.changes import changes, reliefs
+from vramledger.search.capacity.crews import Crew
+from vramledger.search.capacity.headroom import bursts, restarts
+from vramledger.search.capacity.largest import Found, largest_load
+from vramledger.search.capacity.result import BurstRoom, Capacity, Change, LoadPoint, Relief, RestartRoom
+from vramledger.search.capacity.study import BASE, Case, Measure, Study, Task
+from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.step_model import PS_PER_S
+from vramledger.simulation.summary import GroupSummary, quantiles_of
+from vramledger.workload.request import WorkloadHeader
+
+if TYPE_CHECKING:
+    from vramledger.workload.columns import RequestColumns
+
+_PS_PER_MS = PS_PER_S // 1000
+SHORT = 10
+"""A run that lasts fewer times its p99 latency than this says little of a steady load."""
+
+Told = Callable[[str], None]
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked: the share of offered requests that must meet all aims, how sure, how fine, and what else.
+
+    `operating` is the share of the capacity that burst and restart headroom are told at.
+    """
+
+    aim: float = 0.99
+    confidence: float = 0.95
+    resolution: float = 0.02
+    start: float = 1.0
+    seed: int = 0
+    width: int = 2
+    operating: float = 0.8
+    with_headroom: bool = True
+    with_changes: bool = True
+
+
+class Extra(Struct, frozen=True, kw_only=True):
+    """A change that the settings alone cannot tell of: another plan (a KV format) or another workload (a prefix hit)."""
+
+    factor: str
+    change: str
+    case: Case | None = None
+    refusal: str = ""
+
+
+def study_of(
+    header: WorkloadHeader,
+    tables: Mapping[str, tuple[RequestColumns, ...]],
+    settings: SimulationSettings,
+    question: Question,
+    extras: Sequence[Extra] = (),
+    *,
+    how: str = "auto",
+) -> Study:
+    """The study behind a question. `tables` has the replications of the workload under "base". Raises InputError without requests."""
+    if not tables[BASE] or not all(table.rows > 1 for table in tables[BASE]):
+        raise InputError("a capacity needs a workload of at least two requests", argument="workload")
+    cases = {BASE: Case(settings=settings)}
+    cases |= {f"relief {name}": Case(settings=changed) for name, _, changed in reliefs(settings)}
+    if question.with_changes:
+        cases |= {f"{factor} {change}": case for factor, change, case in changes(settings)}
+        cases |= {f"{item.factor} {item.change}": item.case for item in extras if item.case is not None}
+    return Study(header=header, tables=tables, cases=cases, how=how)
+
+
+def find_capacity(
+    study: Study,
+    question: Question,
+    work: Crew,
+    extras: Sequence[Extra] = (),
+    told: Told = lambda text: None,
+) -> Capacity:
+    """The answer. Equal studies and questions give equal answers, whichever crew works."""
+    from vramledger.workload.columnar.load_shapes import per_s
+
+    settings = study.cases[BASE].settings
+    tables = study.tables[BASE]
+    base_per_s = sum(per_s(table) for table in tables) / len(tables)
+    runs = _Runs(study, question, work)
+    told("the largest load")
+    found = runs.search(BASE, question.start, question.resolution, with_bands=True)
+    at = runs.measures(BASE, found.load) if found.load else ()
+    beyond = runs.measures(BASE, found.beyond) if found.beyond is not None else ()
+    told("what binds")
+    relief = _reliefs(runs, settings, found)
+    operating = found.load * question.operating
+    burst_rooms: tuple[BurstRoom, ...] = ()
+    restart_rooms: tuple[RestartRoom, ...] = ()
+    if question.with_headroom and found.load:
+        told("burst and restart headroom")
+        at_operating = runs.measures(BASE, operating)
+        in_flight_s = max(item.requests.latency_ps.mean for item in at_operating) / PS_PER_S
+        burst_rooms = bursts(runs.shaped, operating, question.aim)
+        restart_rooms = restarts(runs.shaped, operating, in_flight_s)
+    changed: tuple[Change, ...] = ()
+    if question.with_changes and found.load:
+        changed = tuple(_changes(runs, settings, extras, question, found, base_per_s, told))
+    # The answer's own run: that at its load, or, where no load is met, the least that was tried.
+    shown = at or beyond
+    return Capacity(
+        slo=settings.slo,
+        aim=question.aim,
+        confidence=question.confidence,
+        resolution=question.resolution,
+        replications=len(tables),
+        requests=sum(table.rows for table in tables),
+        base_per_s=base_per_s,
+        load=found.load,
+        low=found.low,
+        high=found.high,
+        beyond=found.beyond,
+        is_monotone=found.is_monotone,
+        points=tuple(_point(load, band, runs, base_per_s) for load, band in found.tried),
+        at=shown[0].requests if shown else None,
+        pool=shown[0].pool if shown else None,
+        active_tokens=shown[0].pool.active_tokens,
+        peak_tokens=quantiles_of(peak for item in shown for peak in item.peaks),
+        binds=binding(beyond, relief, found),
+        reliefs=relief,
+        operating_load=operating,
+        bursts=burst_rooms,
+        restarts=restart_rooms,
+        changes=changed,
+        runs=runs.count,
+        notes=_notes(found, shown, question, tables),
+    )
+
+
+class _Runs:
+    """Measures by case and load, each run once, over all replications."""
+
+    def __init__(self, study: Study, question: Question, work: Crew) -> None:
+        self._replications = len(study.tables[BASE])
+        self._question, self._work = question, work
+        self._known: dict[tuple[str, float], tuple[Measure, ...]] = {}
+        self.count = 0
+
+    def search(self, case: str, start: float, resolution: float, *, with_bands: bool) -> Found:
+        question = self._question
+        return largest_load(
+            lambda loads: [self.band(case, load) for load in self._filled(case, loads)],
+            aim=question.aim,
+            start=start,
+            resolution=resolution,
+            width=question.width,
+            step=2.0 if with_bands else 1.15,
+            with_bands=with_bands,
+        )
+
+    def measures(self, case: str, load: float) -> tuple[Measure, ...]:
+        self._filled(case, [load])
+        return self._known[(case, load)]
+
+    def band(self, case: str, load: float) -> Band:
+        blocks = [block for item in self.measures(case, load) for block in item.blocks]
+        return goodput_band(blocks, confidence=self._question.confidence, seed=self._question.seed)
+
+    def shaped(self, tasks: Sequence[Task]) -> list[list[Measure]]:
+        """For each task its measures over all replications."""
+        from msgspec.structs import replace
+
+        each = [replace(task, replication=number) for task in tasks for number in range(self._replications)]
+        done = self._work(each)
+        self.count += len(each)
+        return [done[place : place + self._replications] for place in range(0, len(done), self._replications)]
+
+    def _filled(self, case: str, loads: Sequence[float]) -> Sequence[float]:
+        new = [load for load in loads if (case, load) not in self._known]
+        done = self.shaped([Task(case=case, replication=0, load=load) for load in new])
+        self._known |= {(case, load): tuple(items) for load, items in zip(new, done, strict=True)}
+        return loads
+
+
+def _reliefs(runs: _Runs, settings: SimulationSettings, found: Found) -> tuple[Relief, ...]:
+    """Each resource relieved at the first load that is not met."""
+    if found.beyond is None:
+        return ()
+    return tuple(
+        Relief(resource=name, change=change, goodput=runs.band(f"relief {name}", found.beyond).expected)
+        for name, change, _ in reliefs(settings)
+    )
+
+
+def binding(beyond: Sequence[Measure], reliefs: Sequence[Relief], found: Found) -> str:
+    """What binds: the resource of which a quarter more serves most of the requests that the first load beyond misses."""
+    if not beyond:
+        return "nothing up to the loads that were tried"
+    offered = sum(item.requests.offered for item in beyond)
+    if all(item.requests.never_fits + item.requests.livelocked for item in beyond) and not found.load:
+        return "pool"
+    base = sum(item.requests.good for item in beyond) / offered
+    best = max(reliefs, key=lambda item: item.goodput)
+    # A gain smaller than a tenth of what is missing is noise.
+    return best.resource if best.goodput - base > 0.1 * (1 - base) else "no resource alone"
+
+
+def _changes(
+    runs: _Runs,
+    settings: SimulationSettings,
+    extras: Sequence[Extra],
+    question: Question,
+    found: Found,
+    base_per_s: float,
+    told: Told,
+) -> list[Change]:
+    """The capacity with each thing changed in turn, searched near the answer."""
+    rows: list[Change] = []
+    everything = [(factor, change, "") for factor, change, _ in changes(settings)]
+    everything += [(item.factor, item.change, item.refusal) for item in extras]
+    for factor, change, refusal in everything:
+        if refusal:
+            rows.append(Change(factor=factor, change=change, per_s=None, relative=None, refusal=refusal))
+            continue
+        told(f"sensitivity: {factor} {change}")
+        there = runs.search(
+            f"{factor} {change}", found.load, max(question.resolution, 0.02), with_bands=False
+        )
+        rows.append(
+            Change(
+                factor=factor,
+                change=change,
+                per_s=there.load * base_per_s,
+                relative=there.load / found.load - 1,
+            )
+        )
+    return sorted(rows, key=lambda item: -abs(item.relative or 0.0))
+
+
+def _point(load: float, band: Band, runs: _Runs, base_per_s: float) -> LoadPoint:
+    measures = runs.measures(BASE, load)
+    return LoadPoint(
+        load=load,
+        per_s=load * base_per_s,
+        goodput=band,
+        ttft_p99_ms=max(item.requests.ttft_ps.p99 for item in measures) / _PS_PER_MS,
+        tpot_p99_ms=max(item.requests.tpot_ps.p99 for item in measures) / _PS_PER_MS,
+        preemptions=sum(item.preemptions for item in measures),
+        used_p95=max(item.pool.used_blocks.p95 / max(item.pool.usable_blocks, 1) for item in measures),
+        left_at_last_arrival=sum(item.left_at_last_arrival for item in measures),
+    )
+
+
+def _notes(
+    found: Found, shown: Sequence[Measure], question: Question, tables: Sequence[RequestColumns]
+) -> tuple[str, ...]:
+    notes = []
+    if not found.is_monotone:
+        notes.append(
+            "goodput does not fall evenly with load: a load above one that misses the aim meets it again; the answer is the load "
+            "up to which every load tried meets it"
+        )
+    lengths = [_length_of(item.requests) for item in shown]
+    if found.load and lengths and min(lengths) < SHORT:
+        notes.append(
+            f"at the answer's load the requests come in {min(lengths):.1f} times the p99 latency; queues that build up more slowly are "
+            f"not seen, so take a longer workload before you trust it"
+        )
+    if found.load and not found.low:
+        notes.append(
+            f"{sum(table.rows for table in tables):,} requests are too few, or too uneven, to be sure of {question.aim:.2%} "
+            f"at {question.confidence:.0%} confidence at any load"
+        )
+    return tuple(notes)
+
+
+def _length_of(requests: GroupSummary) -> float:
+    """How many p99 latencies the requests' arrivals span."""
+    latency_ps = requests.latency_ps.p99
+    return (requests.last_sent_ps - requests.first_sent_ps) / latency_ps if latency_ps else float("inf")

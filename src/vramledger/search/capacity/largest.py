@@ -1,0 +1,132 @@
+"""The largest load that meets an aim: bracket, then cut the bracket in parallel, on the same random numbers at every load.
+
+Goodput need not fall evenly with load. A load counts as met only if every load tried below it is met too, loads well below the
+answer are tried before it stands, and the answer comes with the resolution it was found to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from vramledger.search.capacity.bands import Band
+
+Evaluate = Callable[[Sequence[float]], Sequence[Band]]
+MOST_TIMES = 2.0**16
+"""How far from where it starts a search goes up; down it goes by the square root of that."""
+CHECKED = (0.5, 0.7, 0.85, 0.95)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The largest load met, where the band's ends cross, and the nearest load tried that is not met.
+
+    `load` is 0 where no load is met, and `beyond` None where every load tried is. `low` is the largest load whose
+    whole band meets the aim, `high` the smallest that no part of the band meets (as far as loads were tried).
+    """
+
+    load: float
+    low: float
+    high: float
+    beyond: float | None
+    tried: tuple[tuple[float, Band], ...]
+    is_monotone: bool
+
+
+class _Tried:
+    """Loads tried so far and how each came out."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
+        self.bands: dict[float, Band] = {}
+
+    def all(self, loads: Sequence[float]) -> None:
+        new = sorted({load for load in loads if load not in self.bands})
+        if new:
+            self.bands.update(zip(new, self._evaluate(new), strict=True))
+
+    def edge(self, met: Callable[[Band], bool]) -> tuple[float, float | None]:
+        """The largest load up to which every load tried is met, and the one after it."""
+        last = 0.0
+        for load in sorted(self.bands):
+            if not met(self.bands[load]):
+                return last, load
+            last = load
+        return last, None
+
+
+def largest_load(
+    evaluate: Evaluate,
+    *,
+    aim: float,
+    start: float = 1.0,
+    resolution: float = 0.02,
+    width: int = 2,
+    step: float = 2.0,
+    with_bands: bool = True,
+) -> Found:
+    """The largest load whose goodput is at least `aim`, to within `resolution` of it.
+
+    `evaluate` is given up to `width` loads at a time, in rising order. `step` is the factor between loads of the bracket; without
+    `with_bands` the crossings of the band are those of the points that were tried anyway.
+    """
+
+    def expected(band: Band) -> bool:
+        return band.expected >= aim
+
+    tried = _Tried(evaluate)
+    tried.all([start])
+    _bracket(tried, expected, step, start)
+    _refine(tried, expected, resolution, width)
+    load, beyond = tried.edge(expected)
+    for _ in range(4):
+        if not load:
+            break
+        tried.all([load * share for share in CHECKED])
+        again = tried.edge(expected)
+        if again == (load, beyond):
+            break
+        _refine(tried, expected, resolution, width)
+        load, beyond = tried.edge(expected)
+    if with_bands and load:
+        for met in (lambda band: band.low >= aim, lambda band: band.high >= aim):
+            _bracket(tried, met, 1 + 4 * resolution, load, rounds=6)
+            _refine(tried, met, resolution, width)
+        load, beyond = tried.edge(expected)
+    low, _ = tried.edge(lambda band: band.low >= aim)
+    _, over = tried.edge(lambda band: band.high >= aim)
+    points = tuple(sorted(tried.bands.items()))
+    shares = [band.expected for _, band in points]
+    return Found(
+        load=load,
+        low=min(low, load),
+        high=max(load, over if over is not None else points[-1][0]),
+        beyond=beyond,
+        tried=points,
+        is_monotone=not any(
+            share < aim <= later for place, share in enumerate(shares) for later in shares[place:]
+        ),
+    )
+
+
+def _bracket(tried: _Tried, met: Callable[[Band], bool], step: float, start: float, rounds: int = 40) -> None:
+    """Go up until a load is not met, or down until one is."""
+    for _ in range(rounds):
+        last, beyond = tried.edge(met)
+        if beyond is None and last < start * MOST_TIMES:
+            tried.all([last * step])
+        elif last == 0.0 and beyond is not None and beyond > start / MOST_TIMES**0.5:
+            tried.all([beyond / step])
+        else:
+            return
+        step = min(step * step, 2.0) if step < 2 else step
+
+
+def _refine(tried: _Tried, met: Callable[[Band], bool], resolution: float, width: int) -> None:
+    """Cut the bracket into `width` + 1 parts, even in their ratio, until it is narrow enough."""
+    for _ in range(60):
+        last, beyond = tried.edge(met)
+        if last == 0.0 or beyond is None or beyond / last <= 1 + resolution:
+            return
+        ratio = (beyond / last) ** (1 / (width + 1))
+        tried.all([last * ratio**place for place in range(1, width + 1)])
