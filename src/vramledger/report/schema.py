@@ -30,6 +30,8 @@ _DOCUMENTS = {
     "diff": ("vramledger.report.diff_document", "DiffDocument"),
     "audit": ("vramledger.report.audit_document", "AuditDocument"),
     "series": ("vramledger.report.series_document", "SeriesDocument"),
+    "simulation": ("vramledger.report.simulation_document", "SimulationDocument"),
+    "capacity": ("vramledger.report.capacity_document", "CapacityDocument"),
     "log": ("vramledger.report.log_document", "LogDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }
