@@ -25,6 +25,8 @@ _COMMANDS = {
     "sweep": "A whole grid of plans as a table.",
     "model": "What a model is: layers, parameters, formats, KV bytes a token.",
     "adapters": "What LoRA adapters take: in slots, in host memory, and as merged copies instead.",
+    "simulate": "A workload replayed over a plan's KV pool: latencies, goodput, preemptions, what threatens.",
+    "capacity": "The largest load that a plan serves well, what binds it, and the room left.",
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
     "release": "Plan, start the engine, measure, reconcile, manifest and audit in one go.",
@@ -54,6 +56,7 @@ Examples:
 Exit codes:
   0 answered, and a plan holds    10 a plan does not hold    11 it cannot be told
   12 nothing failed (diagnose)    13 a threshold tripped (diff)    14 an audit does not pass
+  15 an aim is missed (simulate, capacity)    16 requests never fit    17 livelock
   2 wrong input    3 unknown architecture or format    4 unreadable source
   74 the output cannot be written
 """

@@ -87,3 +87,31 @@ class Reading(Watch):
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
         of = f" of {self._total / 1e6:,.0f}" if self._total else ""
         self.tell(f"{self._done / 1e6:,.0f}{of} MB read, {rate / 1e6:,.0f} MB a second")
+
+
+class Requests(Watch):
+    """How many requests of a simulation have ended."""
+
+    def done(self, requests: int) -> None:
+        """So many have ended by now."""
+        if self._is_time():
+            rate = requests / max(time.monotonic() - self._start, 1e-9)
+            self._write(f"{requests:,} requests simulated, {rate:,.0f} a second")
+
+
+class Runs(Watch):
+    """How many simulations of an open number are done, and what for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done = 0
+        self._what = ""
+
+    def about(self, what: str) -> None:
+        """What the next ones are for."""
+        self._what = what
+
+    def add(self, runs: int) -> None:
+        """So many more are done."""
+        self._done += runs
+        self.tell(f"{self._done:,} runs, {self._what}")

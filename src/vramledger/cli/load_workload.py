@@ -1,0 +1,142 @@
+"""Who sends what: a trace as it is, or cohorts sampled, for commands that simulate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+from msgspec import Struct
+
+from vramledger.cli.options import GroupedOption
+from vramledger.cli.workload_options import WORKLOAD, read_chosen
+from vramledger.errors import FlagError, InputError
+from vramledger.workload.cohort import Cohort, with_rate
+from vramledger.workload.cohort_file import is_cohort_file, read_cohorts
+
+if TYPE_CHECKING:
+    from vramledger.workload.columns import Workload
+
+TRACE_ONLY = ("trace_format", "trace_columns", "time_unit")
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """Replications of a workload, one of a trace; `cohorts` are those they were sampled from."""
+
+    workloads: tuple[Any, ...]
+    arrival: Literal["poisson", "trace", "steady", "burst"]
+    cohorts: tuple[Cohort, ...] = ()
+
+
+def sampling_options(requests: int) -> list[GroupedOption]:
+    """Options of cohorts; `requests` is how many are sampled unless it is said."""
+    return [
+        _option(
+            "workload",
+            "--workload",
+            "A trace, or a file of cohorts (.toml, .json).",
+            required=True,
+            metavar="FILE",
+        ),
+        _option(
+            "requests",
+            "--requests",
+            f"Requests to sample from cohorts, {requests:,} unless given; of a trace the first N.",
+            type=click.IntRange(1, 10**9),
+            metavar="N",
+        ),
+        _option(
+            "rate",
+            "--rate",
+            "Requests a second of all cohorts together, instead of their own rates and users.",
+            type=click.FloatRange(0, 1e7, min_open=True),
+            metavar="X",
+        ),
+        _option(
+            "seed",
+            "--seed",
+            "Seed of what is sampled.",
+            type=click.IntRange(0, 2**63 - 1),
+            default=0,
+            show_default=True,
+            metavar="N",
+        ),
+    ]
+
+
+def sent_by(
+    file: str,
+    options: Mapping[str, Any],
+    *,
+    requests: int | None,
+    otherwise: int,
+    rate: float | None,
+    seed: int,
+    replications: int = 1,
+    is_open: bool = False,
+    max_model_len: int | None = None,
+) -> Sent:
+    """The workload of a file. Cohorts are sampled once a replication, each with a seed of its own; with `is_open` they come at a
+    rate whatever the file says, 1 a second unless one is given.
+
+    Raises FlagError for options that the file has no use for, and what readers raise.
+    """
+    path = Path(file)
+    if not is_cohort_file(path):
+        if rate is not None:
+            raise FlagError(
+                "--rate is for cohorts; a trace has its own, which --scale-time changes", flag="rate"
+            )
+        if requests is not None:
+            options = {**options, "limit": min(requests, options.get("limit") or requests)}
+        return Sent(workloads=(read_chosen(file, options, max_model_len=max_model_len),), arrival="trace")
+    for name in TRACE_ONLY:
+        if options.get(name):
+            raise FlagError(
+                f"--{name.removeprefix('trace_')} is for traces; {path.name} has cohorts", flag=name
+            )
+    if options.get("scale_time") is not None:
+        raise FlagError("--scale-time is for traces; cohorts have --rate", flag="scale_time")
+    cohorts = read_cohorts(path)
+    asked = rate if rate is not None else _own_rate(cohorts) if is_open else None
+    if asked is not None:
+        cohorts = with_rate(cohorts, asked)
+    count = requests or options.get("limit") or otherwise
+    smooth = {cohort.burstiness for cohort in cohorts}
+    return Sent(
+        workloads=tuple(_sampled(cohorts, count, seed + number, path) for number in range(replications)),
+        arrival="poisson" if smooth == {1.0} else "steady" if smooth == {0.0} else "burst",
+        cohorts=cohorts,
+    )
+
+
+def _own_rate(cohorts: Sequence[Cohort]) -> float:
+    rates = [cohort.rate_per_s for cohort in cohorts if cohort.rate_per_s is not None]
+    return sum(rates) if len(rates) == len(cohorts) else 1.0
+
+
+def _sampled(cohorts: Sequence[Cohort], requests: int, seed: int, path: Path) -> Workload:
+    try:
+        from vramledger.workload.columnar.sampling import sample_workload
+    except ImportError as problem:
+        raise InputError(
+            f"cohorts need {problem.name}, which is not installed: pip install 'vramledger[simulation]'",
+            library=problem.name,
+        ) from None
+    from msgspec.structs import replace
+
+    made = sample_workload(cohorts, requests=requests, seed=seed)
+    made.header = replace(made.header, name=path.name)
+    return made
+
+
+def resampled(cohorts: Sequence[Cohort], requests: int, seed: int, replications: int) -> tuple[Workload, ...]:
+    """The same sampling of changed cohorts."""
+    return tuple(
+        _sampled(cohorts, requests, seed + number, Path("changed")) for number in range(replications)
+    )
+
+
+def _option(name: str, flag: str, text: str, **more: Any) -> GroupedOption:
+    return GroupedOption([name, flag], help=text, group=WORKLOAD, **more)

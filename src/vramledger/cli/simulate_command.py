@@ -1,0 +1,187 @@
+"""`vramledger simulate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vramledger.cli.load_options import aim_options, file_option, fleet_options, pool_options
+from vramledger.cli.load_workload import sampling_options
+from vramledger.cli.options import (
+    EngineCommand,
+    GroupedOption,
+    device_option,
+    engine_option,
+    exit_zero_option,
+    headers_option,
+    json_option,
+)
+from vramledger.cli.workload_options import workload_options
+
+if TYPE_CHECKING:
+    from vramledger.cli.load_setup import Setup
+    from vramledger.report.simulation_document import Simulation
+    from vramledger.workload.columns import Workload
+
+REQUESTS = 10_000
+
+_HELP = """What a workload does to the KV pool that a plan leaves: latencies, goodput over what was offered, the pool over time,
+preemptions, and which way to run out of memory threatens.
+
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision]); without one, give
+--plan, --manifest or --blocks. Times are those of a step model: a roofline of the device (assumed) unless --step-model has one."""
+
+_EPILOG = """\b
+Examples:
+  vramledger simulate ./model --device H100-80GB --max-model-len 16K --workload trace.csv
+  vramledger simulate ./model --device H100-80GB --workload trace.csv --scale-time 0.25 --slo-ttft-ms 1000 --slo-tpot-ms 50
+  vramledger simulate ./model --device L40S --workload cohorts.toml --rate 4 --requests 20000 --picture pool.svg
+  vramledger simulate --blocks 27889 --block-size 16 --max-model-len 16K --max-num-seqs 256 \\
+    --max-num-batched-tokens 2048 --step-model step.json --workload trace.jsonl --output run/
+
+\b
+Exit codes: 0 served as asked, 15 goodput below --goodput, 16 requests that never fit, 17 livelock (0 with --exit-zero);
+2 wrong input, 3 unknown architecture or format, 4 unreadable source, 74 output not written.
+"""
+
+
+def run_simulate(
+    model: str | None,
+    *,
+    workload: str,
+    requests: int | None,
+    rate: float | None,
+    seed: int,
+    goodput: float,
+    how: str,
+    output: str | None,
+    picture: str | None,
+    as_json: bool,
+    exit_zero: bool,
+    **options: Any,
+) -> int:
+    """Set up, replay, print, and turn what was found into an exit code."""
+    from msgspec.structs import replace
+
+    from vramledger.cli.exit_codes import simulation_code
+    from vramledger.cli.load_setup import asked_of, setup_of
+    from vramledger.cli.load_workload import sent_by
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.termination import ends_when_told
+
+    reading = {
+        option.name: options.pop(option.name) for option in workload_options() if option.name is not None
+    }
+    asked, flags = asked_of({"model": model, **options})
+    setup = setup_of(replace(asked, flags=flags))
+    if not reading["follow_parents"]:
+        setup = replace(setup, settings=replace(setup.settings, follow_parents=False))
+    sent = sent_by(workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed)
+    with ends_when_told():
+        found = _simulated(setup, sent.workloads[0], seed=seed, goodput=goodput, how=how, output=output)
+    if picture is not None:
+        from vramledger.cli.pictures import draw
+        from vramledger.report.simulation_picture import simulation_svg
+
+        draw(picture, simulation_svg(found))
+    if as_json:
+        from vramledger.report.simulation_document import simulation_document
+
+        write_document(simulation_document(found))
+    else:
+        from vramledger.report.simulation_text import simulation_lines
+
+        write_page(simulation_lines(found, width=page_width()))
+    requests_found = found.summary.all
+    return simulation_code(
+        never_fits=requests_found.never_fits,
+        livelocked=requests_found.livelocked,
+        is_met=requests_found.goodput >= goodput,
+        exit_zero=exit_zero,
+    )
+
+
+def _simulated(
+    setup: Setup, workload: Workload, *, seed: int, goodput: float, how: str, output: str | None
+) -> Simulation:
+    """One run, its outcomes summed up (and written) as they come."""
+    from contextlib import ExitStack
+
+    from vramledger.cli.progress import Requests
+    from vramledger.report.load_conditions import Conditions
+    from vramledger.report.outcome_files import OutcomeFiles
+    from vramledger.report.simulation_document import Simulation
+    from vramledger.simulation.findings import findings, stalls
+    from vramledger.simulation.measures import Summariser, Tenants
+    from vramledger.simulation.outcome_columns import OutcomeColumns
+    from vramledger.simulation.run import simulate
+    from vramledger.simulation.summary import pool_summary
+
+    settings = setup.settings
+    made, tenants = Summariser(settings.slo, workload.header.tenants), Tenants(workload)
+    with ExitStack() as stack:
+        files = None if output is None else stack.enter_context(OutcomeFiles(output))
+        progress = stack.enter_context(Requests())
+
+        def take(outcomes: OutcomeColumns) -> None:
+            made.add(outcomes, tenants.next(len(outcomes.number)))
+            if files is not None:
+                files.add(outcomes)
+
+        run, _ = simulate(workload, settings, how=how, sink=take, progress=progress.done)  # type: ignore[arg-type]
+        if files is not None:
+            files.end(run)
+    summary = made.summary()
+    pool = pool_summary(run.samples, settings.layout)
+    return Simulation(
+        conditions=Conditions(
+            settings=settings,
+            header=workload.header,
+            pool_from=setup.pool_from,
+            plan=setup.plan,
+            requests=summary.all.offered,
+            seed=seed,
+            goodput=goodput,
+        ),
+        summary=summary,
+        pool=pool,
+        run=run,
+        findings=findings(run, settings, summary.all, pool, setup.plan),
+        never_served=stalls(summary.all, settings, pool),
+    )
+
+
+command = EngineCommand(
+    "simulate",
+    callback=run_simulate,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        click.Argument(["model"], metavar="[MODEL]", required=False),
+        device_option(required=False),
+        engine_option(),
+        headers_option(),
+        *sampling_options(REQUESTS),
+        *workload_options(),
+        *pool_options(),
+        *fleet_options(),
+        *aim_options(),
+        GroupedOption(
+            ["how", "--how"],
+            type=click.Choice(["auto", "compiled", "reference"]),
+            default="auto",
+            help="Which of the two simulators, which agree: the compiled one where it can unless given.",
+            group="Running",
+        ),
+        file_option(
+            "output",
+            "--output/-o",
+            "Parquet: a folder for requests.parquet and pool.parquet.",
+            metavar="FOLDER",
+        ),
+        file_option("picture", "--picture", "Draw the pool over time (SVG)."),
+        json_option(),
+        exit_zero_option("Exit with 0 whatever was found."),
+    ],
+)

@@ -1,0 +1,213 @@
+"""`vramledger simulate` and `capacity`: pages, documents, files, exit codes, refusals, on a small pool whose answers are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import jsonschema
+import msgspec
+import pyarrow.parquet as parquet
+import pytest
+
+from five_kinds import DENSE, write_config
+from vramledger.cli import main
+from vramledger.evidence import assumed
+from vramledger.report.capacity_document import CapacityDocument
+from vramledger.report.schema import schema_of
+from vramledger.report.simulation_document import SimulationDocument
+from vramledger.simulation.step_file import step_json
+from vramledger.simulation.step_model import StepModel
+
+MS = 10**9
+# 10 ms a step and 0.1 ms a token: a prompt of 100 and an answer of 9 take one step of 20 ms and eight of 10 ms.
+STEP = StepModel(
+    overhead_ps=0, floor_ps=10 * MS, token_ps=MS // 5, decode_seq_ps=0, kv_token_ps=0, evidence=assumed("a test's own")
+)  # fmt: skip
+BARE = (
+    "--block-size",
+    "10",
+    "--max-model-len",
+    "200",
+    "--max-num-seqs",
+    "8",
+    "--max-num-batched-tokens",
+    "200",
+)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    rows = [f"{number * 0.5},{100},{9}" for number in range(40)]
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / "step.json"
+    path.write_bytes(step_json(STEP))
+    return (*BARE, "--step-model", str(path))
+
+
+def document(capsys: pytest.CaptureFixture[str], name: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main([name, *arguments, "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    kind = "simulation" if name == "simulate" else name
+    jsonschema.Draft202012Validator(schema_of(kind)).validate(found)
+    types = {"simulation": SimulationDocument, "capacity": CapacityDocument}
+    assert msgspec.json.decode(json.dumps(found), type=types[kind]).kind == kind
+    return code, found
+
+
+def test_a_run_by_hand(trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = document(
+        capsys, "simulate", "--blocks", "100", *bare, "--workload", trace, "--slo-ttft-ms", "25", "--slo-tpot-ms", "10"
+    )  # fmt: skip
+    assert code == 0
+    assert found["verdict"]["holds"] is True
+    requests = found["requests"]
+    assert (requests["offered"], requests["finished"], requests["goodput"]) == (40, 40, 1.0)
+    assert {requests["ttft_ms"][name] for name in ("mean", "p50", "p99", "max")} == {20.0}
+    assert requests["tpot_ms"]["max"] == 10.0
+    assert requests["latency_ms"]["mean"] == 100.0
+    assert requests["offered_per_s"] == pytest.approx(2.0)
+    # The prompt's ten blocks and one for what is generated.
+    assert found["pool"]["used_blocks"]["max"] == 11
+    assert [item["level"] for item in found["findings"]].count("untold") == 3
+    assert found["conditions"]["step"]["evidence"]["kind"] == "assumed"
+
+
+def test_exit_codes_say_what_was_found(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ("simulate", *bare, "--workload", trace)
+    assert main([*asked, "--blocks", "100", "--slo-ttft-ms", "19"]) == 15
+    assert main([*asked, "--blocks", "100", "--slo-ttft-ms", "19", "--exit-zero"]) == 0
+    assert "missed" in capsys.readouterr().out
+    assert main([*asked, "--blocks", "9"]) == 16
+    page = capsys.readouterr().out
+    assert "40 requests can never be served (numbers 0, 1, 2, 3, 4, 5, 6, 7, ...)" in " ".join(page.split())
+    assert main([*asked, "--blocks", "9", "--exit-zero"]) == 0
+
+
+def test_files_of_a_run(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, picture = tmp_path / "run", tmp_path / "pool.svg"
+    asked = ("simulate", "--blocks", "100", *bare, "--workload", trace)
+    assert main([*asked, "--output", str(out), "--picture", str(picture)]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80 + len(trace)
+    rows = parquet.read_table(out / "requests.parquet").to_pylist()
+    assert [row["number"] for row in rows] == list(range(40))
+    assert {row["end_ps"] - row["sent_ps"] for row in rows} == {100 * MS}
+    assert parquet.read_table(out / "pool.parquet").num_rows > 10
+    assert Xml.parse(picture).getroot().tag.endswith("svg")
+    assert not list(tmp_path.glob("**/*.part"))
+
+
+def test_a_plan_brings_its_pool_and_its_phases(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(write_config(tmp_path / "dense", DENSE))
+    asked = ("--device", "H100-80GB", "--max-model-len", "8K")
+    code, found = document(capsys, "simulate", model, *asked, "--workload", trace)
+    assert main(["plan", model, *asked, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert found["conditions"]["num_blocks"] == plan["kv_pool"]["num_blocks"]["expected"]
+    assert found["conditions"]["max_model_len"] == 8192
+    assert {item["level"] for item in found["findings"]} == {"clear"}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan), encoding="utf-8")
+    code, again = document(capsys, "simulate", model, "--plan", str(file), "--workload", trace)
+    assert (code, again["requests"]) == (0, found["requests"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "MODEL and --device"),
+        (("--blocks", "10"), "--block-size"),
+        (("--blocks", "10", *BARE), "--step-model"),
+        (("--blocks", "10", *BARE, "--step-model", "x.json", "--prefill-replicas", "1"), "x.json"),
+        (("--device", "H100-80GB"), "MODEL and --device"),
+    ],
+)
+def test_what_is_missing_is_named(
+    trace: str, arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--workload", trace, *arguments]) in (2, 4)
+    assert named in capsys.readouterr().err
+
+
+def test_a_step_model_that_is_none_is_refused(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.json"
+    good = json.loads(step_json(STEP))
+    for change in (
+        {"floor_ps": -1},
+        {"floor_ps": 0, "token_ps": 0},
+        {"evidence": None},
+        {"token_ps": 10**16},
+    ):
+        file.write_text(json.dumps(good | change), encoding="utf-8")
+        assert main(["simulate", "--blocks", "9", *BARE, "--step-model", str(file), "--workload", trace]) == 2
+        assert "bad.json" in capsys.readouterr().err
+
+
+def test_the_largest_rate_of_a_server_of_known_speed(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Evenly spaced requests of 100 ms each alone: two share steps from 10 a second on, and a prefill between decodes
+    makes a step of 20 ms; TPOT within 10 ms is met only while none overlap."""
+    picture = tmp_path / "load.svg"
+    asked = ("--blocks", "100", *bare, "--workload", trace, "--slo-tpot-ms", "10", "--picture", str(picture))
+    code, found = document(capsys, "capacity", *asked, "--no-sensitivity", "--at", "2026-11-30T00:00:00Z")
+    assert code == 0
+    assert found["requests_per_s"] == pytest.approx(10.0, rel=0.021)
+    assert found["binds"] in ("latency", "no resource alone")
+    assert {item["resource"] for item in found["reliefs"]} == {
+        "pool",
+        "activation",
+        "max_num_seqs",
+        "latency",
+    }
+    assert len(found["bursts"]) == 4
+    assert found["restarts"][0]["down_s"] == 10
+    assert found["capacity_results"][0]["requests_per_s"] == found["requests_per_s"]
+    assert Xml.parse(picture).getroot().tag.endswith("svg")
+
+
+def test_no_load_is_an_answer(trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("capacity", *bare, "--workload", trace, "--no-sensitivity", "--no-headroom")
+    assert main([*asked, "--blocks", "100", "--slo-ttft-ms", "19"]) == 15
+    page = capsys.readouterr().out
+    assert "no load serves 99.00% of what is offered within TTFT 19 ms" in " ".join(page.split())
+    assert main([*asked, "--blocks", "9", "--slo-ttft-ms", "19"]) == 15
+    assert main([*asked, "--blocks", "100"]) == 2
+    assert "--slo-ttft-ms" in capsys.readouterr().err
+
+
+def test_sensitivity_names_what_changes(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--blocks", "100", *bare, "--workload", trace, "--requests", "12", "--slo-tpot-ms", "10")
+    code, found = document(capsys, "capacity", *asked, "--no-headroom", "--resolution", "0.1")
+    assert code == 0
+    rows = {(item["factor"], item["change"]): item["relative"] for item in found["sensitivity"]}
+    assert {factor for factor, _ in rows} >= {
+        "output length",
+        "prefix hit",
+        "block size",
+        "watermark",
+        "pool",
+        "step time",
+    }
+    assert rows[("output length", "x 1.25")] < 0 < rows[("output length", "x 0.8")]
+    assert rows[("pool", "x 1.1")] == pytest.approx(0, abs=0.1)
