@@ -57,6 +57,8 @@ def test_the_shipped_cohorts_are_those_of_the_field() -> None:
     k = 1024
     assert quantiles["short-qa"] == [(k, 2 * k, 4 * k), (80, 200, 500)]
     assert quantiles["reports"] == [(8 * k, 20 * k, 40 * k), (k, 3 * k, 8 * k)]
+    assert quantiles["agent-tools"] == [(4 * k, 12 * k, 24 * k), (100, 400, k)]
+    assert found["agent-tools"].users == 32
     assert (found["short-qa"].users, found["short-qa"].hit_share) == (128, 0.5)
     assert (found["reports"].users, found["reports"].hit_share) == (8, 0.1)
 

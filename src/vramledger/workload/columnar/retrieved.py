@@ -6,10 +6,13 @@ of this kind are hashed (51 bits), because no table of all orders can be kept; t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from vramledger.workload.agents import Retrieval
+from vramledger.workload.columnar.history import Run
 from vramledger.workload.columnar.rows import Rows
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +52,7 @@ class RetrievedText:
         firsts = np.empty((count, top_k + 1), dtype=np.int64)
         ends = np.empty((count, top_k + 1), dtype=np.int64)
         firsts[:, 0], ends[:, 0] = text_ids, np.minimum(head_blocks, most)
-        state = mixed(text_ids.astype(np.uint64) ^ np.uint64(self._salt))
+        state = _started(text_ids, self._salt)
         head_tokens = head_blocks * self._block_tokens
         for place in range(top_k):
             state = mixed(state ^ (chunks[:, place].astype(np.uint64) + np.uint64(1)))
@@ -58,6 +61,18 @@ class RetrievedText:
             firsts[:, place + 1] = hashed_ids(state) + ends[:, place]
         lengths = np.diff(ends, axis=1, prepend=0)
         return Rows(values, np.full(count, top_k + 1, dtype=np.int64), firsts.ravel(), lengths.ravel())
+
+    def runs(self, text: int, head_blocks: int, chunks: Sequence[int]) -> list[Run]:
+        """The chunks of one prompt behind `head_blocks` blocks of a text."""
+        state = _started(text, self._salt)
+        found = []
+        start = head_blocks
+        for place, chunk in enumerate(chunks, start=1):
+            state = mixed(state ^ np.uint64(chunk + 1))
+            end = head_blocks + place * self._retrieval.chunk_tokens // self._block_tokens
+            found.append(Run(int(hashed_ids(state)[0]) + start, start, end))
+            start = end
+        return found
 
     def _different(self, top_k: int, corpus: int, rng: np.random.Generator) -> Ints:
         """Chunks drawn one by one by popularity, without those drawn already."""
@@ -76,6 +91,7 @@ class RetrievedText:
 def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Each number scattered over 64 bits (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
+        values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -84,3 +100,16 @@ def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def hashed_ids(state: npt.NDArray[np.uint64]) -> Ints:
     """First identities from hashes."""
     return HASHED_FROM + (state >> np.uint64(13)).astype(np.int64)
+
+
+def hashed_id(*numbers: int) -> int:
+    """The first identity of what is named by several numbers."""
+    state = np.zeros(1, dtype=np.uint64)
+    for number in numbers:
+        state = mixed(state ^ np.uint64(number))
+    return int(hashed_ids(state)[0])
+
+
+def _started(text_ids: Ints | int, salt: int) -> npt.NDArray[np.uint64]:
+    """The state of each text before its first chunk."""
+    return mixed(np.atleast_1d(np.asarray(text_ids, dtype=np.uint64)) ^ np.uint64(salt))

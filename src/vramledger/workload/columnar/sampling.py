@@ -20,7 +20,8 @@ from vramledger.workload.columnar.cohort_requests import (
     CohortRequests,
 )
 from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
-from vramledger.workload.columnar.streams import ClosedStream, OpenStream, Stream
+from vramledger.workload.columnar.sessions import Sessions
+from vramledger.workload.columnar.streams import AgentUsers, ClosedStream, OpenStream, Stream
 from vramledger.workload.columns import BATCH, RequestColumns, Workload
 from vramledger.workload.request import WorkloadHeader
 
@@ -29,9 +30,9 @@ BLOCK_TOKENS = 16
 NS = 10**9
 _WINDOW_REQUESTS = 32_768
 _BATCH_IDS = 4_000_000
-_IDS_A_STREAM = 2**40
+_IDS_A_COHORT = 2**37
 MOST_REQUESTS = 10**9
-_Source = Callable[[int], CohortRequests]
+_Source = Callable[[int], CohortRequests | Sessions]
 
 
 def sample_workload(
@@ -66,16 +67,27 @@ def sample_workload(
     boundaries = tuple(dict.fromkeys(cohort.forbids_sharing for cohort in cohorts))
     end_ns = None if duration_s is None else round(duration_s * NS)
 
-    def source(number: int) -> CohortRequests:
+    def source(number: int) -> CohortRequests | Sessions:
         cohort = cohorts[number]
+        tenant, boundary = tenants.index(cohort.tenant), boundaries.index(cohort.forbids_sharing)
+        first_id, own_seed = number * _IDS_A_COHORT, np.random.SeedSequence((seed, 0, number))
+        if cohort.agent is not None:
+            return Sessions(
+                cohort,
+                tenant=tenant,
+                boundary=boundary,
+                first_id=first_id,
+                block_tokens=block_tokens,
+                seed=own_seed,
+            )
         return CohortRequests(
             cohort,
-            tenant=tenants.index(cohort.tenant),
-            boundary=boundaries.index(cohort.forbids_sharing),
-            first_id=number * _IDS_A_STREAM,
+            tenant=tenant,
+            boundary=boundary,
+            first_id=first_id,
             block_tokens=block_tokens,
             stratified=stratified,
-            seed=np.random.SeedSequence((seed, 0, number)),
+            seed=own_seed,
         )
 
     def streams() -> tuple[list[Stream], float]:
@@ -88,7 +100,9 @@ def sample_workload(
 
     def batches() -> Iterator[RequestColumns]:
         made, rate_per_s = streams()
-        window_ns = max(round(window_requests / rate_per_s * NS), 1) if rate_per_s else 60 * NS
+        # Sessions begin long before their last turns, so a large window would make many that are not asked for.
+        wanted = window_requests if requests is None else min(window_requests, max(requests // 4, 64))
+        window_ns = max(round(wanted / rate_per_s * NS), 1) if rate_per_s else 60 * NS
         left = requests
         for rows in _merged(made, window_ns, end_ns):
             taken = rows if left is None or rows.size <= left else rows.part(0, left)
@@ -117,19 +131,26 @@ def _streams(cohorts: Sequence[Cohort], source: _Source, seed: int) -> tuple[lis
         if cohort.rate_per_s is not None:
             by_tenant.setdefault(cohort.tenant, []).append(number)
         elif cohort.users is not None:
-            closed = ClosedStream(source(number), cohort.users)
-            made.append(closed)
-            rate_per_s += closed.rate_per_s
+            requests = source(number)
+            waiting = (
+                AgentUsers(requests, cohort.users)
+                if isinstance(requests, Sessions)
+                else ClosedStream(requests, cohort.users)
+            )
+            made.append(waiting)
+            rate_per_s += waiting.rate_per_s
     for place, numbers in enumerate(by_tenant.values()):
         rates = [cohorts[number].rate_per_s or 0.0 for number in numbers]
         burstiness = sum(
             rate * cohorts[number].burstiness for rate, number in zip(rates, numbers, strict=True)
         ) / sum(rates)
         gaps: Arrivals = Renewal(sum(rates), burstiness, _generator(seed, 1, place))
-        made.append(
-            OpenStream(gaps, [source(number) for number in numbers], rates, _generator(seed, 2, place))
+        sources = [source(number) for number in numbers]
+        made.append(OpenStream(gaps, sources, rates, _generator(seed, 2, place)))
+        rate_per_s += sum(
+            rate * (one.turns_of_each if isinstance(one, Sessions) else 1)
+            for rate, one in zip(rates, sources, strict=True)
         )
-        rate_per_s += sum(rates)
     return made, rate_per_s
 
 
@@ -176,9 +197,9 @@ def _generator(*entropy: int) -> np.random.Generator:
 
 
 def _notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    waiting = [cohort.name for cohort in cohorts if cohort.users is not None]
+    waiting = [cohort.name for cohort in cohorts if cohort.users is not None or cohort.agent is not None]
     if not waiting:
         return ()
     named = ", ".join(waiting[:3]) + (" ..." if len(waiting) > 3 else "")
     speed = f"{PREFILL_TOKENS_PER_S:,} prompt and {DECODE_TOKENS_PER_S} output tokens a second"
-    return (f"users of {named} wait for their answers; their arrival times are nominal ({speed})",)
+    return (f"requests of {named} wait for answers; their arrival times are nominal ({speed})",)

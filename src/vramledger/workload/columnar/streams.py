@@ -7,6 +7,7 @@ that a later request may name as its parent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,9 @@ import numpy.typing as npt
 
 from vramledger.workload.columnar.arrivals import Arrivals
 from vramledger.workload.columnar.cohort_requests import CohortRequests
+from vramledger.workload.columnar.pending import Pending
 from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
+from vramledger.workload.columnar.sessions import Sessions
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,12 +38,12 @@ class Stream(Protocol):
 
 
 class OpenStream:
-    """Cohorts that take turns by chance, as their shares say, in one stream of arrivals."""
+    """Cohorts that take turns by chance, as their shares say, in one stream of arrivals: of requests, or of an agent's sessions."""
 
     def __init__(
         self,
         arrivals: Arrivals,
-        sources: Sequence[CohortRequests],
+        sources: Sequence[CohortRequests | Sessions],
         shares: Sequence[float],
         rng: np.random.Generator,
     ) -> None:
@@ -49,16 +52,17 @@ class OpenStream:
         self._places = np.cumsum(np.array(shares, dtype=np.float64) / sum(shares))
         self._rng = rng
         self._told = 0
+        self._pending = Pending() if any(isinstance(source, Sessions) for source in sources) else None
 
     @property
     def done(self) -> bool:
         """See `Stream`."""
-        return self._arrivals.done
+        return self._arrivals.done and (self._pending is None or self._pending.empty)
 
     @property
     def first_needed(self) -> int:
         """See `Stream`."""
-        return self._told
+        return self._told if self._pending is None else self._pending.first_needed(self._told)
 
     def until(self, end_ns: int) -> Rows:
         """See `Stream`."""
@@ -69,15 +73,70 @@ class OpenStream:
         parts, places = [], []
         for number, source in enumerate(self._sources):
             here = np.flatnonzero(turns == number)
-            if len(here):
+            if isinstance(source, Sessions):
+                for time_ns in times[here].tolist():
+                    self._held.add(source.start(time_ns)[0])
+            elif len(here):
                 parts.append(source.take(len(here)))
                 places.append(here)
-        if not parts:
-            return joined_rows(())
-        rows = joined_rows(parts).taken(np.argsort(np.concatenate(places), kind="stable"))
-        rows.values[:, PLACE["arrival_ns"]] = times
-        self._told += len(times)
+        rows = joined_rows(parts)
+        if parts:
+            order = np.concatenate(places)
+            rows.values[:, PLACE["arrival_ns"]] = times[order]
+            rows = rows.taken(np.argsort(order, kind="stable"))
+        if self._pending is not None:
+            rows = _with_sessions(rows, self._pending, end_ns, self._told)
+        self._told += rows.size
         return rows
+
+    @property
+    def _held(self) -> Pending:
+        assert self._pending is not None
+        return self._pending
+
+
+class AgentUsers:
+    """Users who start an agent's next session when the last has ended; all start at once."""
+
+    done = False
+
+    def __init__(self, source: Sessions, users: int) -> None:
+        self._source = source
+        self._pending = Pending()
+        self._next = [(0, user) for user in range(users)]
+        self._told = 0
+        self.rate_per_s = users * source.turns_of_each * 1e9 / max(source.nominal_ns, 1)
+        """Requests a second at the nominal speed."""
+
+    @property
+    def first_needed(self) -> int:
+        """See `Stream`."""
+        return self._pending.first_needed(self._told)
+
+    def until(self, end_ns: int) -> Rows:
+        """See `Stream`."""
+        tails = self._pending.tails
+        while self._next[0][0] < end_ns:
+            time_ns, user = heappop(self._next)
+            session, ends_ns = self._source.start(time_ns)
+            first_key = self._pending.add(session, after_key=tails.get(user, -1))
+            tails[user] = first_key + session.size - 1
+            heappush(self._next, (max(ends_ns, time_ns + 1), user))
+        rows = _with_sessions(joined_rows(()), self._pending, end_ns, self._told)
+        self._told += rows.size
+        return rows
+
+
+def _with_sessions(rows: Rows, pending: Pending, end_ns: int, told: int) -> Rows:
+    """Requests and those of sessions that come before `end_ns`, in order, parents numbered from `told` on."""
+    session, keys = pending.until(end_ns)
+    every = joined_rows([rows, session])
+    order = np.argsort(every.column("arrival_ns"), kind="stable")
+    numbers = np.empty(every.size, dtype=np.int64)
+    numbers[order] = np.arange(told, told + every.size, dtype=np.int64)
+    parents = every.values[rows.size :, PLACE["parent"]]
+    parents[:] = pending.numbered(keys, numbers[rows.size :], parents)
+    return every.taken(order)
 
 
 class ClosedStream:
