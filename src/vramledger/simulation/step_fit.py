@@ -1,0 +1,318 @@
+"""A step model fitted to what was measured: to steps where an engine records them, else to a run's first and last tokens.
+
+A run says when requests had their first and last token, not how long a step took. So the run is simulated, and every
+interval between two observed instants becomes one equation: the sum over the steps that the simulation has between them is
+what was measured. The equations are linear in the model's constants; their solution is simulated again, until what is simulated
+and what is measured agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from statistics import median
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vramledger.errors import InputError
+from vramledger.evidence import Evidence, measured
+from vramledger.simulation.least_squares import robust_fit
+from vramledger.simulation.outcome import RequestOutcome, Status
+from vramledger.simulation.reference.driver import Driver
+from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.step_model import StepModel
+from vramledger.workload.request import Request
+
+NAMES = ("overhead_ps", "floor_ps", "token_ps", "decode_seq_ps", "kv_token_ps", "pair_ps_per_1024")
+ROUNDS = 10
+STRETCHES = 150
+"""Into so many stretches of equal length the observed time is cut: what happens in each is an equation beside those of requests."""
+TRUST = 1e-5
+_FEWEST = 8
+_CAP = 0.1
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """When request `number` of a workload had its first and its last token, in picoseconds on the workload's clock."""
+
+    number: int
+    first_token_ps: int
+    end_ps: int
+
+
+class StepRecord(Struct, frozen=True, kw_only=True):
+    """A step as an engine recorded it, in the terms of `StepModel.step_ps`."""
+
+    tokens: int
+    decode_seqs: int
+    kv_tokens: int
+    pairs: int = 0
+    duration_ps: int
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """A fitted model, and by how much simulated latencies differ from measured ones on requests that it was not fitted to:
+    the median of their sizes, relative."""
+
+    step: StepModel
+    fitted_requests: int
+    held_out_requests: int
+    rounds: tuple[float, ...]
+
+
+def fit_run(
+    requests: Sequence[Request],
+    timings: Sequence[Timing],
+    settings: SimulationSettings,
+    *,
+    block_tokens: int | None,
+    least: StepModel,
+    source: str,
+    rounds: int = ROUNDS,
+) -> Fit:
+    """The step model of a measured run of `requests`.
+
+    Fitted to the timings of the first half of the requests, in order; those of the others are not looked at before the end,
+    for its error. `settings.step` is where the fit starts (a roofline), `least` what no constant may fall below (the device's
+    bound). Raises InputError for fewer than eight timings in the first half, for times out of order and for a replica or
+    more that the fit knows nothing of.
+    """
+    if settings.fleet.replicas != 1:
+        raise InputError("a step model is fitted to one replica's run", replicas=settings.fleet.replicas)
+    _check_timings(timings, len(requests))
+    half = len(requests) // 2
+    known = [timing for timing in timings if timing.number < half]
+    if len(known) < _FEWEST:
+        raise InputError(
+            f"{len(known)} timings in the first half of the requests: at least {_FEWEST} are needed to fit a step's time"
+        )
+    origin = measured(f"fitted to first and last tokens of {len(known)} requests of {source}")
+    step, best, best_error = settings.step, settings.step, float("inf")
+    seen: list[float] = []
+    for turn in range(rounds):
+        outcomes, time = _simulated(requests, replace(settings, step=step), block_tokens)
+        rows, values = _equations(known, outcomes, time)
+        found = robust_fit(
+            rows, values, lower=_constants(least), start=_constants(settings.step), trust=TRUST
+        )
+        error = _mean_error(rows, values, _constants(step))
+        seen.append(error)
+        if error < best_error:
+            best, best_error = step, error
+        now = _constants(step)
+        damped = found if turn < 3 else [(one + two) / 2 for one, two in zip(found, now, strict=True)]
+        step = _model(damped, origin)
+    outcomes, _ = _simulated(requests, replace(settings, step=best), block_tokens)
+    others = [timing for timing in timings if timing.number >= half]
+    return Fit(
+        step=replace(best, evidence=origin, relative_error=_latency_error(others, outcomes)),
+        fitted_requests=len(known),
+        held_out_requests=len(others),
+        rounds=tuple(seen),
+    )
+
+
+def fit_records(
+    records: Iterable[StepRecord], *, start: StepModel, least: StepModel, source: str
+) -> StepModel:
+    """The step model of recorded steps: fitted to every other one, its error the median over the rest.
+
+    Raises InputError for fewer than sixteen records and for a step without duration.
+    """
+    steps = list(records)
+    if len(steps) < 2 * _FEWEST:
+        raise InputError(
+            f"{len(steps)} recorded steps: at least {2 * _FEWEST} are needed to fit a step's time"
+        )
+    for place, step in enumerate(steps):
+        if step.duration_ps <= 0:
+            raise InputError(f"recorded step {place} takes {step.duration_ps} ps", step=place)
+    chosen, rest = steps[::2], steps[1::2]
+    model = start
+    for _ in range(ROUNDS):
+        rows = [
+            [
+                value / step.duration_ps
+                for value in _features(
+                    _Work(step.tokens, step.decode_seqs, step.kv_tokens, step.pairs), model
+                )
+            ]
+            for step in chosen
+        ]
+        found = robust_fit(
+            rows, [1.0] * len(rows), lower=_constants(least), start=_constants(start), trust=TRUST
+        )
+        model = _model(found, measured(f"fitted to {len(chosen)} recorded steps of {source}"))
+    errors = [
+        abs(
+            model.step_ps(
+                tokens=step.tokens, decode_seqs=step.decode_seqs, kv_tokens=step.kv_tokens, pairs=step.pairs
+            )
+            / step.duration_ps
+            - 1
+        )
+        for step in rest
+    ]
+    return replace(model, relative_error=median(errors))
+
+
+class _Work(NamedTuple):
+    tokens: int
+    decode_seqs: int
+    kv_tokens: int
+    pairs: int
+
+
+class _Noting(StepModel, frozen=True, kw_only=True):
+    """A step model that notes what it is asked: the steps of a run in their order."""
+
+    noted: list[_Work]
+
+    def step_ps(self, *, tokens: int, decode_seqs: int, kv_tokens: int, pairs: int) -> int:
+        self.noted.append(_Work(tokens, decode_seqs, kv_tokens, pairs))
+        return super().step_ps(tokens=tokens, decode_seqs=decode_seqs, kv_tokens=kv_tokens, pairs=pairs)
+
+
+class _Time:
+    """What a simulated run had computed by any instant: sums of its steps' features."""
+
+    def __init__(self, ends_ps: list[int], features: list[list[float]]) -> None:
+        self._ends_ps = ends_ps
+        self._sums = [list(accumulate(column, initial=0.0)) for column in zip(*features, strict=True)]
+
+    def between(self, start_ps: int, end_ps: int) -> list[float]:
+        first, last = bisect_right(self._ends_ps, start_ps), bisect_right(self._ends_ps, end_ps)
+        return [sums[last] - sums[first] for sums in self._sums]
+
+
+def _simulated(
+    requests: Sequence[Request], settings: SimulationSettings, block_tokens: int | None
+) -> tuple[dict[int, RequestOutcome], _Time]:
+    step = settings.step
+    known = {name: getattr(step, name) for name in NAMES}
+    noting = _Noting(**known, evidence=step.evidence, noted=[])
+    outcomes: dict[int, RequestOutcome] = {}
+
+    def ended(outcome: RequestOutcome) -> None:
+        outcomes[outcome.number] = outcome
+
+    Driver(replace(settings, step=noting), block_tokens=block_tokens, samples=2, ended=ended).run(requests)
+    durations = [step.step_ps(**work._asdict()) for work in noting.noted]
+    ends = list(_ends(durations, _busy(outcomes.values())))
+    return outcomes, _Time(ends, [_features(work, step) for work in noting.noted])
+
+
+def _busy(outcomes: Iterable[RequestOutcome]) -> Iterator[tuple[int, int]]:
+    """Stretches of time in which somebody was served or waited: an engine without a lull steps through them."""
+    spans = sorted(
+        (outcome.sent_ps, outcome.end_ps) for outcome in outcomes if outcome.end_ps > outcome.sent_ps
+    )
+    start, end = spans[0]
+    for sent_ps, end_ps in spans[1:]:
+        if sent_ps > end:
+            yield start, end
+            start, end = sent_ps, end_ps
+        else:
+            end = max(end, end_ps)
+    yield start, end
+
+
+def _ends(durations_ps: Iterable[int], busy: Iterable[tuple[int, int]]) -> Iterator[int]:
+    stretches = iter(busy)
+    now, until = next(stretches)
+    for duration_ps in durations_ps:
+        if now >= until:
+            now, until = next(stretches, (now, now))
+        now += duration_ps
+        yield now
+
+
+def _features(work: _Work, model: StepModel) -> list[float]:
+    """What multiplies each constant of `NAMES` in this step, as long as the same one of floor and tokens is the larger."""
+    waits = model.floor_ps >= work.tokens * model.token_ps
+    return [
+        1.0,
+        1.0 if waits else 0.0,
+        0.0 if waits else float(work.tokens),
+        float(work.decode_seqs),
+        float(work.kv_tokens),
+        work.pairs / 1024,
+    ]
+
+
+def _equations(
+    timings: Sequence[Timing], outcomes: dict[int, RequestOutcome], time: _Time
+) -> tuple[list[list[float]], list[float]]:
+    """One equation for every request's tokens after its first, one for every stretch of time between observed instants; each
+    relative to what was measured."""
+    pairs = [
+        (timing, outcomes[timing.number])
+        for timing in timings
+        if timing.number in outcomes and outcomes[timing.number].status is Status.FINISHED
+    ]
+    spans = [
+        (timing.first_token_ps, timing.end_ps, outcome.first_token_ps, outcome.end_ps)
+        for timing, outcome in pairs
+    ]
+    instants = sorted(
+        {(timing.first_token_ps, outcome.first_token_ps) for timing, outcome in pairs}
+        | {(timing.end_ps, outcome.end_ps) for timing, outcome in pairs}
+    )
+    stretch = (instants[-1][0] - instants[0][0]) / STRETCHES if instants else 0
+    last = instants[0] if instants else (0, 0)
+    for instant in instants[1:]:
+        if instant[0] - last[0] >= stretch:
+            spans.append((last[0], instant[0], last[1], instant[1]))
+            last = instant
+    rows = []
+    for start, end, simulated_start, simulated_end in spans:
+        if end > start:
+            rows.append([value / (end - start) for value in time.between(simulated_start, simulated_end)])
+    return rows, [1.0] * len(rows)
+
+
+def _mean_error(
+    rows: Sequence[Sequence[float]], values: Sequence[float], constants: Sequence[float]
+) -> float:
+    """The mean relative error of the equations, those far off counted as a tenth."""
+    errors = [
+        min(_CAP, abs(value - sum(one * two for one, two in zip(row, constants, strict=True))))
+        for row, value in zip(rows, values, strict=True)
+    ]
+    return sum(errors) / len(errors)
+
+
+def _latency_error(timings: Sequence[Timing], outcomes: dict[int, RequestOutcome]) -> float | None:
+    errors = [
+        abs((outcome.end_ps - outcome.sent_ps) / (timing.end_ps - outcome.sent_ps) - 1)
+        for timing in timings
+        if (outcome := outcomes.get(timing.number)) is not None and outcome.status is Status.FINISHED
+    ]
+    return median(errors) if errors else None
+
+
+def _constants(step: StepModel) -> list[float]:
+    return [float(getattr(step, name)) for name in NAMES]
+
+
+def _model(constants: Sequence[float], evidence: Evidence) -> StepModel:
+    return StepModel(
+        **{name: round(value) for name, value in zip(NAMES, constants, strict=True)}, evidence=evidence
+    )
+
+
+def _check_timings(timings: Sequence[Timing], count: int) -> None:
+    for timing in timings:
+        if not 0 <= timing.number < count:
+            raise InputError(
+                f"a timing of request {timing.number}: the workload has {count}", number=timing.number
+            )
+        if not 0 <= timing.first_token_ps <= timing.end_ps:
+            raise InputError(
+                f"request {timing.number}: its last token at {timing.end_ps} ps comes before its first at "
+                f"{timing.first_token_ps} ps",
+                number=timing.number,
+            )
