@@ -12,8 +12,6 @@ def scheduled(sequence: Sequence, tokens: int, *, lags: bool) -> Scheduled:
     before = sequence.computed_tokens
     after = before + tokens
     yields = after >= sequence.known_tokens + sequence.placeholders
-    sequence.recomputed_tokens += max(0, min(after, sequence.high_water_tokens) - before)
-    sequence.high_water_tokens = max(sequence.high_water_tokens, after)
     sequence.computed_tokens = after
     sequence.in_flight_tokens += tokens
     if yields and lags:

@@ -89,6 +89,7 @@ class SglangScheduler:
         self._waiting.append(sequence)
 
     def step(self, now_ps: int) -> StepPlan:
+        self.pool.start_step()
         plan = BatchPlan()
         self._merge()
         self._prefill(plan)

@@ -70,6 +70,7 @@ class TrtllmScheduler:
             self._requests.sort(key=lambda one: (not one.is_running, one.priority, one.sent_ps, one.identity))
 
     def step(self, now_ps: int) -> StepPlan:
+        self.pool.start_step()
         plan = StepPlan()
         active = [
             one
