@@ -46,7 +46,11 @@ class RequestOutcome(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PoolCounters(Struct, frozen=True, kw_only=True):
-    """Sums over a run and a pool, in tokens unless the name says otherwise."""
+    """Sums over a run and a pool, in tokens unless the name says otherwise.
+
+    `kept_token_ps` is tokens times picoseconds held for later turns while nobody ran on them, `host_link_bytes` what went to the host
+    and back for them.
+    """
 
     hit_tokens: int = 0
     looked_up_tokens: int = 0
@@ -58,6 +62,8 @@ class PoolCounters(Struct, frozen=True, kw_only=True):
     swapped_in_tokens: int = 0
     steps: int = 0
     computed_tokens: int = 0
+    kept_token_ps: int = 0
+    host_link_bytes: int = 0
 
 
 class PoolSample(Struct, frozen=True, kw_only=True, gc=False):

@@ -9,7 +9,7 @@ from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Run
 from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.schedulers.protocol import AdmissionPolicy
-from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.settings import SimulationSettings, ToolWait
 
 if TYPE_CHECKING:
     from vramledger.simulation.outcome_columns import OutcomeColumns
@@ -96,6 +96,19 @@ def _contradictions(settings: SimulationSettings) -> Iterator[str]:
             f"max_num_batched_tokens is {scheduler.max_num_batched_tokens} and max_model_len {scheduler.max_model_len}: "
             "without chunked prefill a prompt of the full length must fit one step"
         )
+    if fleet.prefix_load_percent < 100:
+        yield f"prefix_load_percent is {fleet.prefix_load_percent}: below 100 no replica may be chosen where all are alike"
+    if fleet.prefill_replicas and settings.tool_wait is not ToolWait.RELEASE:
+        yield (
+            f"tool_wait is {settings.tool_wait.value} and {fleet.prefill_replicas} replicas only prefill: a later turn's prompt is "
+            "computed there, and what is kept of it lies on the others"
+        )
+    if settings.tool_wait is ToolWait.SWAP and not (
+        settings.fleet.kv_bytes_per_token or settings.layout.block_bytes
+    ):
+        yield "tool_wait is swap and nothing says how many bytes a token's KV has: give kv_bytes_per_token"
+    if settings.tool_wait is not ToolWait.RELEASE and not scheduler.prefix_caching:
+        yield f"tool_wait is {settings.tool_wait.value} and prefix caching is off: a later turn would find nothing of what is kept"
     if not 0 <= fleet.prefill_replicas < fleet.replicas:
         yield f"{fleet.prefill_replicas} of {fleet.replicas} replicas only prefill: none is left to decode"
     if settings.step.step_ps(tokens=1, decode_seqs=1, kv_tokens=0, pairs=0) < 1:

@@ -60,13 +60,17 @@ class Router(StrEnum):
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
-    """Replicas of one instance. With `prefill_replicas` those only prefill, and the KV goes over a link to the others."""
+    """Replicas of one instance. With `prefill_replicas` those only prefill, and the KV goes over a link to the others.
+
+    A replica with more than `prefix_load_percent` of the mean load is not chosen for the prefix that it has.
+    """
 
     replicas: int = 1
     router: Router = Router.ROUND_ROBIN
     prefill_replicas: int = 0
     link_bytes_per_s: int = 0
     kv_bytes_per_token: int = 0
+    prefix_load_percent: int = 150
 
 
 class ToolWait(StrEnum):

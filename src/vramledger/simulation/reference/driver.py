@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.reference.fits import can_ever_fit
+from vramledger.simulation.reference.kept_contexts import KeptContexts, held
 from vramledger.simulation.reference.link import Link
 from vramledger.simulation.reference.replica import Replica
 from vramledger.simulation.reference.router import Routing
@@ -26,11 +27,12 @@ class Kind(IntEnum):
     """Kinds of events at one instant, in their order. Replicas begin their steps after all of them."""
 
     STEP_END = 0
-    HAND_OVER = 1
-    SEND = 2
-    CANCEL = 3
-    FIRST_TOKEN_DUE = 4
-    DUE = 5
+    LEFT = 1
+    HAND_OVER = 2
+    SEND = 3
+    CANCEL = 4
+    FIRST_TOKEN_DUE = 5
+    DUE = 6
 
 
 class Driver:
@@ -65,12 +67,15 @@ class Driver:
         )
         fleet = settings.fleet
         split = fleet.prefill_replicas
-        self._first = Routing(fleet.router, self.replicas[:split] if split else self.replicas)
-        self._second = Routing(fleet.router, self.replicas[split:])
+        bound = fleet.prefix_load_percent
+        self._first = Routing(fleet.router, self.replicas[:split] if split else self.replicas, bound)
+        self._second = Routing(fleet.router, self.replicas[split:], bound)
         self._links = [
             Link(fleet.kv_bytes_per_token, fleet.link_bytes_per_s) for _ in range(fleet.prefill_replicas)
         ]
         self._on_the_link: dict[int, Sequence] = {}
+        self._lent: dict[int, Replica] = {}
+        self._kept = KeptContexts(settings)
         self._events: list[tuple[int, int, int]] = []
         self._busy = [False] * len(self.replicas)
         self._waiting_for: dict[int, list[int]] = defaultdict(list)
@@ -102,7 +107,9 @@ class Driver:
         self._report_unfinished()
         samples = [sample for replica in self.replicas for sample in replica.samples(self._end_ps)]
         return Run(
-            counters=tuple(replica.counters() for replica in self.replicas),
+            counters=tuple(
+                self._kept.counted(replica.counters(), replica.number) for replica in self.replicas
+            ),
             samples=tuple(sorted(samples, key=lambda sample: (sample.at_ps, sample.replica))),
             end_ps=self._end_ps,
         )
@@ -130,18 +137,33 @@ class Driver:
             if kind == Kind.STEP_END:
                 self._busy[number] = False
                 self.replicas[number].finish(now_ps)
+            elif kind == Kind.LEFT:
+                self._kept.left(number, now_ps)
             elif kind == Kind.SEND:
                 self._send(number, now_ps)
             elif kind == Kind.HAND_OVER:
-                self._hand_over(self._on_the_link.pop(number, None))
+                self._hand_over(number)
             elif number in self._served:
                 self._withdraw(self._served[number], Kind(kind))
         for replica in self.replicas:
             if not self._busy[replica.number]:
-                duration_ps = replica.begin(now_ps)
+                duration_ps = self._begin(replica, now_ps)
                 if duration_ps is not None:
                     self._busy[replica.number] = True
                     self._at(now_ps + duration_ps, Kind.STEP_END, replica.number)
+        self._kept.settle(now_ps)
+
+    def _begin(self, replica: Replica, now_ps: int) -> int | None:
+        """A step, for which contexts kept for later turns give way if nothing runs without."""
+        duration_ps = replica.begin(now_ps)
+        while (
+            duration_ps is None
+            and replica.waiting_count
+            and not replica.running_count
+            and self._kept.give_way(replica, now_ps)
+        ):
+            duration_ps = replica.begin(now_ps)
+        return duration_ps
 
     def _send(self, number: int, now_ps: int) -> None:
         request = self._requests[number]
@@ -153,9 +175,14 @@ class Driver:
         for branch in range(request.branches):
             served.sequences.append(self._sequence(request, number, branch, now_ps))
         served.open_branches = request.branches
-        served.replica = self._first.choose(served.sequences[0])
+        kept = self._kept.resume(number, served.sequences[0], now_ps)
+        served.replica = kept.replica or self._first.choose(served.sequences[0])
         for sequence in served.sequences:
-            served.replica.send(sequence)
+            if kept.ready_ps > now_ps:
+                self._on_the_link[sequence.identity] = sequence
+                self._at(kept.ready_ps, Kind.HAND_OVER, sequence.identity)
+            else:
+                served.replica.send(sequence)
         for after_ns, kind in (
             (request.cancel_ns, Kind.CANCEL),
             (request.first_token_deadline_ns, Kind.FIRST_TOKEN_DUE),
@@ -213,6 +240,9 @@ class Driver:
             if output_tokens > 1:
                 sequence.continue_with(output_tokens, max_output_tokens)
                 self._on_the_link[sequence.identity] = sequence
+                pool, name = replica.scheduler.pool, ("lent", sequence.identity)
+                if held(pool, name, sequence, sequence.prompt_tokens):
+                    self._lent[sequence.identity] = replica
                 self._at(
                     self._links[replica.number].arrival_ps(sequence.prompt_tokens, now_ps),
                     Kind.HAND_OVER,
@@ -225,18 +255,30 @@ class Driver:
         if not served.open_branches:
             self._end(served, served.status if served.status is not Status.UNFINISHED else status, now_ps)
 
-    def _hand_over(self, sequence: Sequence | None) -> None:
+    def _hand_over(self, identity: int) -> None:
+        """A sequence's KV has come over a link; what the sender held of it is free."""
+        lender = self._lent.pop(identity, None)
+        if lender is not None:
+            lender.scheduler.pool.free(("lent", identity))
+        sequence = self._on_the_link.pop(identity, None)
         if sequence is None:
             return
         served = self._served[sequence.number]
-        served.replica = self._second.choose(sequence)
+        if served.replica is None or self._settings.fleet.prefill_replicas:
+            served.replica = self._second.choose(sequence)
         served.replica.send(sequence)
 
     def _end(self, served: Served, status: Status, now_ps: int) -> None:
         del self._served[served.number]
         served.status = status
         self._report(served.outcome(now_ps))
-        for child in self._waiting_for.pop(served.number, ()):
+        children = self._waiting_for.pop(served.number, ())
+        if status is Status.FINISHED and served.replica is not None:
+            first = served.sequences[0]
+            left_ps = self._kept.keep(served.replica, first, children, now_ps)
+            if left_ps is not None:
+                self._at(left_ps, Kind.LEFT, first.identity)
+        for child in children:
             self._at(now_ps + self._requests[child].pause_ns * PS_PER_NS, Kind.SEND, child)
 
     def _give_up_where_stuck(self) -> bool:

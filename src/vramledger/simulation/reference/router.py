@@ -11,10 +11,15 @@ from vramledger.units import ceil_div
 
 
 class Routing:
-    """Chooses among equal replicas. Ties go to the smallest number."""
+    """Chooses among equal replicas. Ties go to the smallest number.
 
-    def __init__(self, router: Router, replicas: Items[Replica]) -> None:
+    By prefix the one that has most of the prompt cached is chosen, unless its load is above `load_percent` of the mean: a prefix that all
+    share would send everyone to one replica (as routers with a bounded load do).
+    """
+
+    def __init__(self, router: Router, replicas: Items[Replica], load_percent: int = 150) -> None:
         self._router = router
+        self._load_percent = load_percent
         self._replicas = replicas
         self._sent = 0
 
@@ -25,10 +30,14 @@ class Routing:
             return self._replicas[(self._sent - 1) % len(self._replicas)]
         if self._router is Router.LEAST_KV:
             return min(self._replicas, key=lambda replica: (_load_blocks(replica), replica.number))
-        return min(
-            self._replicas,
-            key=lambda replica: (-replica.hit_tokens(sequence), _load_blocks(replica), replica.number),
+        loads = [_load_blocks(replica) for replica in self._replicas]
+        most = max(min(loads) * len(loads) * 100, sum(loads) * self._load_percent)
+        _, _, place = min(
+            (-replica.hit_tokens(sequence), load, place)
+            for place, (replica, load) in enumerate(zip(self._replicas, loads, strict=True))
+            if load * len(loads) * 100 <= most
         )
+        return self._replicas[place]
 
 
 def _load_blocks(replica: Replica) -> int:
