@@ -23,7 +23,7 @@ SCALARS = (
 OPTIONAL = frozenset(
     {"max_output_tokens", "conversation", "parent", "cancel_ns", "first_token_deadline_ns", "deadline_ns"}
 )
-_DEFAULTS = {"branches": 1, "pause_ns": 0, "boundary": 0, "tenant": 0, "priority": 0}
+DEFAULTS = {"branches": 1, "pause_ns": 0, "boundary": 0, "tenant": 0, "priority": 0}
 BATCH = 65_536
 
 
@@ -78,7 +78,7 @@ def columns_with(
     full = {
         name: np.ascontiguousarray(known[name], dtype=np.int64)
         if name in known
-        else np.full(count, _DEFAULTS.get(name, -1), dtype=np.int64)
+        else np.full(count, DEFAULTS.get(name, -1), dtype=np.int64)
         for name in SCALARS
     }
     if any(len(values) != count for values in full.values()):

@@ -20,6 +20,7 @@ from vramledger.workload.columnar.formats.named_files import (
     json_pieces,
     parquet_pieces,
 )
+from vramledger.workload.columnar.formats.own import is_own, own_workload
 from vramledger.workload.columnar.piece import Piece
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columnar.tables import csv_header, parquet_names
@@ -59,6 +60,7 @@ _COLUMNS = {
     JSON: Trace("columns", "line", json_pieces),
 }
 _AZURE = Trace("azure", "row", csv_pieces)
+_OWN = Trace("vramledger", "row", whole=own_workload)
 _BURSTGPT = Trace("burstgpt", "row", burstgpt_pieces, starts_at_first=True)
 
 
@@ -67,6 +69,8 @@ def find_trace(source: Source, options: ReadingOptions) -> Trace:
     head = source.head(2**16)
     if not head.strip():
         raise InputError(f"{source.name} is empty", file=source.name)
+    if is_own(source, head):
+        return _fitting(source, options, "vramledger", _OWN)
     if head[:4] == b"PAR1":
         return _parquet(source, options)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
