@@ -29,6 +29,7 @@ _COMMANDS = {
     "capacity": "The largest load that a plan serves well, what binds it, and the room left.",
     "layout": "Ways to hand out the KV cache's memory, side by side for a workload.",
     "kv": "What the KV cache takes in each format, by length.",
+    "workload": "What a trace of requests is: rate, bursts, lengths, shared prefixes, conversations.",
     "release": "Plan, start the engine, measure, reconcile, manifest and audit in one go.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -82,7 +81,7 @@ def workload_options() -> list[GroupedOption]:
             type=click.IntRange(min=0, max=2**63 - 1),
             default=0,
             metavar="N",
-            help="Seed of such starts.",
+            help="Seed of such starts, and of arrivals drawn anew.",
         ),
         _option(
             "limit",
@@ -94,8 +93,16 @@ def workload_options() -> list[GroupedOption]:
         _option(
             "scale_time",
             "--scale-time",
+            type=click.FloatRange(min=1e-6, max=1e6),
             metavar="X",
             help="All arrivals at X times their time: 0.5 doubles the rate.",
+        ),
+        _option(
+            "arrivals_at",
+            "--arrivals-at",
+            type=click.FloatRange(min=0, max=1e7, min_open=True),
+            metavar="RATE",
+            help="Draw arrivals anew, so many a second (Poisson): for traces that have none.",
         ),
     ]
 
@@ -110,10 +117,10 @@ def read_chosen(file: str, workload: Mapping[str, Any], *, max_model_len: int | 
     Raises InputError where the extra for traces is not installed, and what `read_workload` and `time_scaled` raise.
     """
     options = reading_options(workload, max_model_len=max_model_len)
-    factor = _factor(workload.get("scale_time"))
+    factor = workload.get("scale_time")
     try:
+        from vramledger.workload.columnar.arrivals import first_of, time_scaled, with_arrivals
         from vramledger.workload.columnar.reading import read_with
-        from vramledger.workload.columnar.shaping import limited, time_scaled
     except ImportError as problem:
         raise InputError(
             f"traces need {problem.name}, which is not installed: pip install 'vramledger[simulation]'",
@@ -121,7 +128,13 @@ def read_chosen(file: str, workload: Mapping[str, Any], *, max_model_len: int | 
         ) from None
     chosen = read_with(file, options)
     if workload.get("limit") is not None:
-        chosen = limited(chosen, workload["limit"])
+        chosen = first_of(chosen, requests=workload["limit"])
+    if workload.get("arrivals_at") is not None:
+        if factor is not None:
+            raise FlagError(
+                "--scale-time scales a trace's times, --arrivals-at draws others", flag="arrivals-at"
+            )
+        return with_arrivals(chosen, rate_per_s=workload["arrivals_at"], seed=options.starts.seed)
     return chosen if factor is None else time_scaled(chosen, factor)
 
 
@@ -153,15 +166,3 @@ def reading_options(workload: Mapping[str, Any], *, max_model_len: int | None = 
         ),
         max_model_len=max_model_len,
     )
-
-
-def _factor(text: str | None) -> Fraction | None:
-    if text is None:
-        return None
-    try:
-        factor = Fraction(text) if len(text) <= 40 else Fraction(0)
-    except (ValueError, ZeroDivisionError):
-        factor = Fraction(0)
-    if factor <= 0:
-        raise FlagError(f"--scale-time takes a number above 0, not {text!r}", flag="scale-time", value=text)
-    return factor

@@ -23,6 +23,7 @@ _DOCUMENTS = {
     "adapters": ("vramledger.report.adapters_document", "AdaptersDocument"),
     "layout": ("vramledger.report.layout_document", "LayoutDocument"),
     "kv": ("vramledger.report.kv_document", "KvDocument"),
+    "workload": ("vramledger.report.workload_document", "WorkloadDocument"),
     "snapshot": ("vramledger.report.snapshot_document", "SnapshotDocument"),
     "diagnosis": ("vramledger.report.diagnosis_document", "DiagnosisDocument"),
     "manifest": ("vramledger.manifest.document", "ManifestDocument"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from vramledger.errors import InputError
 from vramledger.models.sources.bounded_file import quote
@@ -11,6 +11,7 @@ from vramledger.units import counted
 from vramledger.workload.reading_options import ReadingOptions
 from vramledger.workload.request import Boundary
 
+T = TypeVar("T")
 MOST_NAMES = 2**20
 MOST_CONVERSATIONS = 2**24
 
@@ -30,7 +31,7 @@ class Findings:
         self.is_absolute = False
         self.has_pauses = False
         self.tenants: dict[str, int] = {"": 0}
-        self.models: dict[str, int] = {"": 0}
+        self.models: dict[tuple[str, str], int] = {("", ""): 0}
         self.conversations: dict[object, int] = {}
         self._notes: dict[str, None] = {}
         self._counts: dict[str, int] = {}
@@ -41,7 +42,7 @@ class Findings:
         self._notes[text] = None
 
     def count(self, what: str, rows: Iterable[int]) -> None:
-        """Rows (their numbers in the file) of which `what` is true, told as one note."""
+        """Rows (their numbers in the file) that are `what`, told as one note."""
         for row in rows:
             self._counts[what] = self._counts.get(what, 0) + 1
             self._firsts.setdefault(what, row)
@@ -49,18 +50,20 @@ class Findings:
     def notes(self) -> tuple[str, ...]:
         """All of them, in the order in which they came up."""
         told = [
-            f"{counted(count, self.unit_of_rows)}: {what} (first: {self.unit_of_rows} {self._firsts[what]:,})"
+            f"{counted(count, self.unit_of_rows)} {what} (first: {self.unit_of_rows} {self._firsts[what]:,})"
             for what, count in self._counts.items()
         ]
         return (*self._notes, *told)
 
-    def bad(self, row: int, why: str, *, column: str | None = None, value: object = None) -> None:
-        """A row that cannot be used: counted where it may be skipped.
+    def bad(
+        self, row: int, why: str, *, column: str | None = None, value: object = None, then: str = "left out"
+    ) -> None:
+        """A row that cannot be used as it is: counted where it may be skipped, with what becomes of it `then`.
 
         Raises InputError where it may not.
         """
         if self.options.on_bad_row == "skip":
-            self.count(f"left out, as {why}" if column is None else f"left out, as {column} {why}", (row,))
+            self.count(f"{then}: {why if column is None else f'{column} {why}'}", (row,))
             return
         self.refuse(row, why, column=column, value=value)
 
@@ -70,7 +73,7 @@ class Findings:
         shown = "" if value is None else f" ({quote(value)})"
         what = why if column is None else f"{column} {why}"
         raise InputError(
-            f"{where}: {what}{shown}; on_bad_row 'skip' (--on-bad-row skip) leaves such {self.unit_of_rows}s out",
+            f"{where}: {what}{shown}; on_bad_row 'skip' (--on-bad-row skip) goes on without such {self.unit_of_rows}s",
             file=self.source_name,
             row=row,
             column=column,
@@ -81,9 +84,9 @@ class Findings:
         """The number of a tenant."""
         return self._number(self.tenants, name, "tenants")
 
-    def model(self, name: str) -> int:
-        """The number of the boundary of a model."""
-        return self._number(self.models, name, "models")
+    def boundary(self, model: str, adapter: str = "") -> int:
+        """The number of the boundary around requests of one model and adapter."""
+        return self._number(self.models, (model, adapter), "models")
 
     def conversation(self, name: object) -> int:
         """The number of a conversation, in order of appearance."""
@@ -96,10 +99,10 @@ class Findings:
         return number
 
     def boundaries(self) -> tuple[Boundary, ...]:
-        """One for each model that was named; requests of several models share nothing."""
-        return tuple(Boundary(model_revision=name) for name in self.models)
+        """One for each model and adapter that were named; requests of several models or adapters share nothing."""
+        return tuple(Boundary(model_revision=model, adapter=adapter) for model, adapter in self.models)
 
-    def _number(self, names: dict[str, int], name: str, what: str) -> int:
+    def _number(self, names: dict[T, int], name: T, what: str) -> int:
         number = names.setdefault(name, len(names))
         if number >= MOST_NAMES:
             raise InputError(

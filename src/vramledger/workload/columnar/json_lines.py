@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from vramledger.workload.columnar.findings import Findings
+from vramledger.workload.columnar.numbers import scaled_floats
 from vramledger.workload.columnar.piece import LATEST_NS, MOST_BLOCK_IDS, MOST_TOKENS, Piece, kept
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columns import BATCH, Ints, columns_with
@@ -22,13 +23,15 @@ SERIAL_S = Annotated[float, Meta(ge=0, le=LATEST_NS / 10**9)]
 BOM = b"\xef\xbb\xbf"
 
 
-def decoded(source: Source, found: Findings, kind: type[T]) -> Iterator[tuple[int, T]]:
+def decoded(
+    source: Source, found: Findings, kind: type[T], *, skip_first: bool = False
+) -> Iterator[tuple[int, T]]:
     """(line number, object) of every line that is not blank; lines that are not of `kind` are bad rows."""
     decode = msgspec.json.Decoder(kind).decode
     for first, lines in source.line_blocks():
         for number, text in enumerate(lines, start=first):
             line = text.removeprefix(BOM) if number == 1 else text
-            if not line or line.isspace():
+            if not line or line.isspace() or (skip_first and number == 1):
                 continue
             try:
                 yield number, decode(line)
@@ -93,7 +96,7 @@ def checked_piece(
         good &= ~over
     nothing = (outputs == 0) & good
     if nothing.any():
-        found.count("an output of no tokens counts as 1: engines make one", rows[nothing].tolist())
+        found.count("with an output of no tokens, counted as 1: engines make one", rows[nothing].tolist())
     columns = columns_with(
         block_offsets=offsets,
         block_ids=flat,
@@ -109,4 +112,4 @@ def serial_ns(values: Sequence[int | float], unit_ns: int) -> Ints:
     """Times of JSON in nanoseconds: whole numbers exactly, fractions rounded."""
     if all(type(value) is int for value in values):
         return np.array([value * unit_ns for value in values], dtype=np.int64)
-    return np.rint(np.array(values, dtype=np.float64) * unit_ns).astype(np.int64)
+    return scaled_floats(np.array(values, dtype=np.float64), unit_ns)

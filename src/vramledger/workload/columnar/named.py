@@ -18,6 +18,7 @@ from vramledger.workload.columns import Ints, columns_with
 from vramledger.workload.field_names import FIELD_NAMES, find_columns, unit_in
 from vramledger.workload.reading_options import UNIT_NS
 
+_TIME_WHY = {"is too large": "is too far away for its unit (are units mixed?)"}
 NEEDED = ("prompt_tokens", "output_tokens")
 
 
@@ -81,13 +82,14 @@ class NamedColumns:
         columns["prompt_tokens"] = self._tokens(by_field, "prompt_tokens", rows, good, least=1)
         outputs = self._tokens(by_field, "output_tokens", rows, good, least=0)
         columns["output_tokens"] = self._outputs(outputs, rows, good)
-        for field in ("max_output_tokens", "branches", "priority"):
+        for field in ("max_output_tokens", "branches"):
             if field in by_field:
                 columns[field] = self._optional(whole_numbers(by_field[field]), field, rows, good)
         if "branches" in columns:
             columns["branches"] = np.maximum(columns["branches"], 1)
-        if "priority" in columns:
-            columns["priority"] = np.maximum(columns["priority"], 0)
+        if "priority" in by_field:
+            cut = whole_numbers(by_field["priority"])
+            columns["priority"] = np.where(cut.known, cut.values, 0)
         for field in ("cancel", "first_token_deadline", "deadline", "pause"):
             if field in by_field:
                 columns[f"{field}_ns"] = self._optional(self._span(by_field[field], field), field, rows, good)
@@ -107,8 +109,9 @@ class NamedColumns:
         if self.arrivals is None:
             return np.zeros(len(rows), dtype=np.int64)
         cut = self.arrivals.cut(by_field["arrival"])
+        cut = cut._replace(bad=[(place, _TIME_WHY.get(why, why), value) for place, why, value in cut.bad])
         values = self._needed(cut, self.arrivals.column, rows, good)
-        self._bad(values > LATEST_NS, self.arrivals.column, "is too far away", values, rows, good)
+        self._bad(values > LATEST_NS, self.arrivals.column, _TIME_WHY["is too large"], values, rows, good)
         self._bad(values < 0, self.arrivals.column, "is negative", values, rows, good)
         return values
 
@@ -117,7 +120,7 @@ class NamedColumns:
         values = self._needed(whole_numbers(by_field[field]), column, rows, good)
         self._bad(values < 0, column, "is negative", values, rows, good)
         if least:
-            self._bad(values == 0, column, "says a prompt of no tokens", None, rows, good)
+            self._bad(values == 0, column, "is 0: a prompt has a token at least", None, rows, good)
         self._bad(values > MOST_TOKENS, column, "is too large", values, rows, good)
         return values
 
@@ -129,7 +132,7 @@ class NamedColumns:
                 self._found.count("left out, as it failed (no output)", where)
                 good &= ~nothing
             else:
-                self._found.count("an output of no tokens counts as 1: engines make one", where)
+                self._found.count("with an output of no tokens, counted as 1: engines make one", where)
         return np.maximum(values, 1)
 
     def _needed(self, cut: Cut, column: str, rows: Ints, good: Mask) -> Ints:
@@ -156,7 +159,7 @@ class NamedColumns:
             if good[place] and why != "is NaN":
                 good[place] = False
                 self._found.bad(int(rows[place]), why, column=column, value=value)
-        negative = (cut.values < 0) & cut.known & (field != "priority")
+        negative = (cut.values < 0) & cut.known
         self._bad(negative, column, "is negative", cut.values, rows, good)
         self._bad(cut.values > LATEST_NS, column, "is too large", cut.values, rows, good)
         return np.where(cut.known, cut.values, -1)
@@ -170,19 +173,26 @@ class NamedColumns:
 
     def _names(self, by_field: Mapping[str, Any]) -> dict[str, Ints]:
         out = {}
-        for field, number in (
-            ("tenant", self._found.tenant),
-            ("conversation", self._found.conversation),
-            ("boundary", self._found.model),
-        ):
-            source = "model" if field == "boundary" else field
-            if source in by_field:
-                distinct, which = texts(by_field[source])
+        for field, number in (("tenant", self._found.tenant), ("conversation", self._found.conversation)):
+            if field in by_field:
+                distinct, which = texts(by_field[field])
                 numbers = [
                     -1 if not name and field == "conversation" else number(name[:200]) for name in distinct
                 ]
                 out[field] = np.array([*numbers, 0], dtype=np.int64)[which]
+        if "model" in by_field or "adapter" in by_field:
+            out["boundary"] = self._boundary(by_field)
         return out
+
+    def _boundary(self, by_field: Mapping[str, Any]) -> Ints:
+        some = next(iter(by_field.values()))
+        nothing = pa.nulls(len(some), pa.string())
+        models, model = texts(by_field.get("model", nothing))
+        adapters, adapter = texts(by_field.get("adapter", nothing))
+        pairs, which = np.unique(model * len(adapters) + adapter, return_inverse=True)
+        split = [divmod(pair, len(adapters)) for pair in pairs.tolist()]
+        numbers = [self._found.boundary(models[one][:200], adapters[other][:200]) for one, other in split]
+        return np.array(numbers, dtype=np.int64)[which]
 
     def _links(self, by_field: Mapping[str, Any]) -> dict[str, Any]:
         if "parent_id" not in by_field or "request_id" not in by_field:

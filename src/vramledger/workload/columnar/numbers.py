@@ -164,11 +164,16 @@ def _floats(cells: pa.Array) -> Cut:
 def _scaled_floats(cells: pa.Array, scale: int) -> Cut:
     known = _known(cells)
     values = np.asarray(pc.fill_null(cells, 0).to_numpy(zero_copy_only=False), dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.rint(values * scale)
-    good = np.isfinite(scaled) & (np.abs(scaled) < 2.0**62)
+    with np.errstate(invalid="ignore"):
+        good = np.isfinite(values) & (np.abs(values) < 2.0**62 / scale)
     bad = _bad_floats(values, ~good & known)
-    return Cut(np.where(good, scaled, 0.0).astype(np.int64), known & good, bad)
+    return Cut(scaled_floats(np.where(good, values, 0.0), scale), known & good, bad)
+
+
+def scaled_floats(values: npt.NDArray[np.float64], scale: int) -> Ints:
+    """Floats times `scale`, rounded once: whole and fraction apart, so that dates of today keep what a float holds."""
+    whole = np.floor(values)
+    return whole.astype(np.int64) * scale + np.rint((values - whole) * scale).astype(np.int64)
 
 
 def _decimals(cells: pa.Array) -> Cut:
@@ -201,9 +206,7 @@ def _bad_floats(values: npt.NDArray[np.float64], mask: Mask) -> list[tuple[int, 
 def _why(value: float) -> str:
     if math.isnan(value):
         return "is NaN"
-    if math.isinf(value) or abs(value) >= 2**53:
-        return "is too large"
-    return "is no whole number"
+    return "is no whole number" if abs(value) < 2**53 and value != math.floor(value) else "is too large"
 
 
 def _as_number(text: str) -> Decimal | None:

@@ -133,7 +133,7 @@ class _Reading:
         most = self._options.max_model_len
         if most is not None:
             longer = piece.rows[piece.columns.prompt_tokens > most].tolist()
-            found.count(f"its prompt is longer than the model's {most:,} tokens: it never fits", longer)
+            found.count(f"with a prompt longer than the model's {most:,} tokens: such never fit", longer)
 
     def _bounded(self, held: list[Piece]) -> list[Piece] | None:
         """`held`, or None where it is too much and can be streamed."""
@@ -185,9 +185,10 @@ class _Reading:
             later = later_in_groups(columns.conversation)
         if later is not None and self._options.link_turns and found.block_tokens and len(columns.block_ids):
             columns, carried = continued(columns, found.block_tokens, later)
-            found.note(
-                f"{counted(carried, 'turn')} named on with the blocks of the turn that continues it (link_turns)"
-            )
+            if carried:
+                found.note(
+                    f"{counted(carried, 'turn')} named on with the blocks of the turn that continues it (link_turns)"
+                )
         return columns
 
     def _with_parents(

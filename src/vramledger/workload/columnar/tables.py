@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,55 +18,68 @@ from vramledger.workload.columnar.findings import Findings
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columns import BATCH, Ints
 
-CSV_BLOCK_BYTES = 2**21
+CSV_BLOCK_BYTES = 2**22
+_LINE_END = re.compile(r"\r\n|\n|\r")
 HEAD_BYTES = 2**16
 MOST_COLUMNS = 2_000
 Batches = Iterator[tuple[dict[str, Any], Ints]]
 
 
-def csv_header(source: Source, skip_lines: int = 0) -> tuple[list[str], str]:
+def csv_header(source: Source) -> tuple[list[str], str]:
     """(names of columns, delimiter) of a CSV's first line. Raises InputError where there is none."""
     text = source.head(HEAD_BYTES).decode("utf-8-sig", "replace")
-    lines = text.splitlines()[skip_lines : skip_lines + 1]
-    if not lines or not lines[0].strip():
-        raise InputError(f"{source.name} is empty", file=source.name)
-    delimiter = max(",;\t|", key=lines[0].count)
-    names = next(csv.reader(io.StringIO(lines[0]), delimiter=delimiter))
+    # Not splitlines, which also ends lines where CSV does not.
+    first = _LINE_END.split(text, maxsplit=1)[0]
+    if not first.strip():
+        raise InputError(f"{source.name} is empty, or its first line is", file=source.name)
+    delimiter = max(",;\t|", key=first.count)
+    try:
+        names = next(csv.reader(io.StringIO(first), delimiter=delimiter))
+    except csv.Error as problem:
+        raise InputError(f"{source.name}: its first line is no CSV: {problem}", file=source.name) from None
     if len(names) > MOST_COLUMNS:
         raise InputError(f"{source.name} has more than {MOST_COLUMNS:,} columns", file=source.name)
     return [name.strip() for name in names], delimiter
 
 
 def csv_batches(
-    source: Source, wanted: Sequence[str], found: Findings, *, delimiter: str = ",", skip_lines: int = 0
+    source: Source,
+    wanted: Sequence[str],
+    found: Findings,
+    *,
+    names: Sequence[str],
+    delimiter: str = ",",
+    skip_bytes: int = 0,
 ) -> Batches:
     """(cells by column as text, row numbers from 1 below the header).
 
-    Lines with too many or too few cells are bad rows.
+    `names` are those of the first line, or of the one after `skip_bytes`. Lines with too many or too few cells are bad
+    rows.
     """
-    names, _ = csv_header(source, skip_lines)
     twice = sorted(name for name in set(wanted) if names.count(name) > 1)
     if twice:
         raise InputError(
             f"{source.name} has two columns named {twice[0]!r}", file=source.name, column=twice[0]
         )
     broken: list[tuple[int, str]] = []
-    reader = None
     row = 1
     try:
         with source.open() as file:
+            skipped = 0
+            while skipped < skip_bytes and (past := file.read(min(skip_bytes - skipped, CSV_BLOCK_BYTES))):
+                skipped += len(past)
             reader = pa.csv.open_csv(
                 pa.PythonFile(file, mode="r"),
                 read_options=pa.csv.ReadOptions(
                     use_threads=False,
                     block_size=CSV_BLOCK_BYTES,
                     column_names=[f"{index}:{name}" for index, name in enumerate(names)],
-                    skip_rows=skip_lines + 1,
+                    skip_rows=1,
                 ),
                 parse_options=pa.csv.ParseOptions(
                     delimiter=delimiter,
                     newlines_in_values=b'"' in source.head(HEAD_BYTES),
-                    invalid_row_handler=_handler(broken),
+                    invalid_row_handler=_handler(broken, found),
                 ),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=[f"{names.index(name)}:{name}" for name in wanted],
@@ -75,8 +89,10 @@ def csv_batches(
                 ),
             )
             for batch in reader:
-                rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
-                row += batch.num_rows
+                rows = _numbers(row, batch.num_rows, broken)
+                row = int(rows[-1]) + 1 if len(rows) else row
+                while broken and broken[0][0] < row:
+                    found.bad(*broken.pop(0))
                 for start in range(0, batch.num_rows, BATCH):
                     part = batch.slice(start, BATCH)
                     yield (
@@ -84,22 +100,29 @@ def csv_batches(
                         rows[start : start + BATCH],
                     )
     except pa.ArrowInvalid as problem:
+        if broken:
+            found.refuse(*broken[-1])
         if row == 1 and "Empty CSV" in str(problem):
             return
         raise InputError(
             f"{source.name} is no CSV that can be read, after row {row - 1:,}: {str(problem)[:200]}",
             file=source.name,
         ) from None
-    finally:
-        for number, why in broken:
-            found.bad(number, why)
+    for number, why in broken:
+        found.bad(number, why)
 
 
-def _handler(broken: list[tuple[int, str]]) -> Callable[[Any], str]:
+def _numbers(first: int, count: int, broken: list[tuple[int, str]]) -> Ints:
+    """Numbers of the next rows, those of lines that were left out passed over."""
+    left_out = [number for number, _ in broken]
+    numbers = np.arange(first, first + count + len(left_out), dtype=np.int64)
+    return numbers[~np.isin(numbers, left_out)][:count] if left_out else numbers
+
+
+def _handler(broken: list[tuple[int, str]], found: Findings) -> Callable[[Any], str]:
     def judge(row: Any) -> str:
-        number = (row.number or 1) - 1
-        broken.append((number, f"has {row.actual_columns} cells instead of {row.expected_columns}"))
-        return "skip"
+        broken.append((row.number - 1, f"has {row.actual_columns} cells instead of {row.expected_columns}"))
+        return "skip" if found.options.on_bad_row == "skip" else "error"
 
     return judge
 

@@ -9,6 +9,8 @@ import numpy as np
 from vramledger.workload.columnar.findings import Findings
 from vramledger.workload.columns import Ints, RequestColumns
 
+_ALONE = "sent without waiting for its parent"
+
 
 def parents_by_name(ids: Sequence[object], parent_ids: Sequence[object], rows: Ints, found: Findings) -> Ints:
     """The place of each request's parent, -1 for none, for requests in order of arrival.
@@ -26,6 +28,7 @@ def parents_by_name(ids: Sequence[object], parent_ids: Sequence[object], rows: I
                 numbers[place],
                 f"has an id that {found.unit_of_rows} {numbers[place_of[name]]:,} has too",
                 value=name,
+                then="that nothing can follow",
             )
             continue
         place_of[name] = place
@@ -35,13 +38,13 @@ def parents_by_name(ids: Sequence[object], parent_ids: Sequence[object], rows: I
             continue
         parent = place_of.get(name)
         if parent is None:
-            found.bad(numbers[place], "follows a parent that does not exist", value=name)
+            found.bad(numbers[place], "follows a parent that does not exist", value=name, then=_ALONE)
         elif parent < place:
             out[place] = parent
         elif _is_circle(place, ids, parent_ids, place_of):
-            found.bad(numbers[place], "follows itself, over its parents in a circle", value=name)
+            found.bad(numbers[place], "follows itself, over its parents in a circle", value=name, then=_ALONE)
         else:
-            found.bad(numbers[place], "follows a parent that comes later", value=name)
+            found.bad(numbers[place], "follows a parent that comes later", value=name, then=_ALONE)
     return out
 
 

@@ -170,7 +170,7 @@ def _columns(
         arrival_ns=[start_ns + round(item.start_s * 10**9) for item in calls],
         prompt_tokens=[item.call.prompt_tokens for item in calls],
         output_tokens=[max(item.call.output_tokens, 1) for item in calls],
-        boundary=[found.model(item.call.model[:200]) for item in calls],
+        boundary=[found.boundary(item.call.model[:200]) for item in calls],
         conversation=[number] * len(calls),
         parent=[place_of[item.parent] if follow and item.parent >= 0 else -1 for item in calls],
         pause_ns=[round(item.pause_s * 10**9) if follow and item.parent >= 0 else 0 for item in calls],
@@ -204,11 +204,11 @@ def _usable(sent: list[_Sent], line: int, block_tokens: int, found: Findings) ->
         elif blocks > -(-call.prompt_tokens // block_tokens):
             why = f"has a request that names more blocks of {block_tokens} tokens than its prompt has"
         if why is not None:
-            found.bad(line, why, value=f"request {place + 1}")
+            found.bad(line, why, value=f"request {place + 1}", then="without one of its requests")
             place_of[place] = place_of[item.parent]
             continue
         if not call.output_tokens:
-            found.count("an output of no tokens counts as 1: engines make one", (line,))
+            found.count("with an output of no tokens, counted as 1: engines make one", (line,))
         item.parent = place_of[item.parent]
         place_of[place] = len(kept)
         kept.append(item)

@@ -40,7 +40,9 @@ def _csv(
 ) -> Iterator[Piece]:
     names, delimiter = csv_header(source)
     named = NamedColumns(names, found, units=units, zero_output_fails=zero_output_fails)
-    batches = csv_batches(source, list(dict.fromkeys(named.of.values())), found, delimiter=delimiter)
+    batches = csv_batches(
+        source, list(dict.fromkeys(named.of.values())), found, names=names, delimiter=delimiter
+    )
     yield from _pieces(named, batches, found)
 
 
@@ -52,14 +54,7 @@ def parquet_pieces(source: Source, found: Findings) -> Iterator[Piece]:
 
 def json_pieces(source: Source, found: Findings) -> Iterator[Piece]:
     """Requests of JSON lines; names of columns are paths into each line's object."""
-    first = source.first_line()
-    try:
-        head = msgspec.json.decode(first.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, RecursionError):
-        raise InputError(f"{source.name}: the first line is no whole JSON object", file=source.name) from None
-    if not isinstance(head, dict):
-        raise InputError(f"{source.name}: the first line is no JSON object", file=source.name)
-    named = NamedColumns(list(dict.fromkeys(_paths(head))), found)
+    named = NamedColumns(_paths_of(source), found)
     paths = {column: column.split(".") for column in named.of.values()}
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
@@ -99,6 +94,22 @@ def _find_block_tokens(named: NamedColumns, cells: Mapping[str, Any], found: Fin
         )
 
 
+def _paths_of(source: Source) -> list[str]:
+    """Paths of the first lines' objects. Raises InputError where the first line is none."""
+    lines = source.head(2**18).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    paths: dict[str, None] = {}
+    for line in [source.first_line().removeprefix(b"\xef\xbb\xbf"), *lines[:-1]]:
+        try:
+            head = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            head = None
+        if isinstance(head, dict):
+            paths.update(dict.fromkeys(_paths(head)))
+        elif not paths:
+            raise InputError(f"{source.name}: the first line is no whole JSON object", file=source.name)
+    return list(paths)
+
+
 def _paths(value: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[str]:
     for name, inner in value.items():
         if isinstance(inner, dict) and depth < 4:
@@ -113,9 +124,3 @@ def _at(item: Any, path: list[str]) -> Any:
             return None
         item = item.get(name)
     return None if isinstance(item, dict) else item
-
-
-def is_text_table(source: Source) -> bool:
-    """Whether the first line looks like names of columns."""
-    names, _ = csv_header(source)
-    return len(names) > 1 and all(name and not name.replace(".", "").isdigit() for name in names)
