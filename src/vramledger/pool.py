@@ -36,7 +36,9 @@ class KvGroup(Struct, frozen=True, kw_only=True):
     `block_size` is tokens a block; `page_bytes` one block of one layer on one rank;
     `blocks_per_request` what a request of the asked length may hold at most. A group may mix pages (a latent
     and its index keys): `parts` has each, and the kind and page above are the first one's. `pool_blocks` are the
-    blocks of the group's own pool, None where all groups draw from one.
+    blocks of the group's own pool, None where all groups draw from one. `window_tokens` is the window or the chunk of
+    attention that has one. `keeps_states` is a recurrent group whose states at block boundaries a later request can start
+    from. `blocks_per_unit` blocks of this group are cut from one block of the pool.
     """
 
     kind: str
@@ -47,6 +49,9 @@ class KvGroup(Struct, frozen=True, kw_only=True):
     padding_layers: int = 0
     parts: tuple[KvPart, ...] = ()
     pool_blocks: IntRange | None = None
+    window_tokens: int | None = None
+    keeps_states: bool = False
+    blocks_per_unit: int = 1
 
 
 class KvPool(Struct, frozen=True, kw_only=True):

@@ -130,6 +130,15 @@ class KvGroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     pool_blocks: Annotated[
         CountInterval | None, Meta(description="Blocks of the group's own pool; null where groups share one.")
     ]
+    window_tokens: Annotated[
+        int | None, Meta(description="Window or chunk of attention that has one; null where it has none.")
+    ] = None
+    keeps_states: Annotated[
+        bool, Meta(description="Whether states at block boundaries serve later requests of the same prefix.")
+    ] = False
+    blocks_per_unit: Annotated[
+        int, Meta(description="Blocks of this group that one block of the pool is cut into.")
+    ] = 1
 
 
 class ConversionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,6 +318,9 @@ def _pool(pool: KvPool) -> KvPoolDocument:
                     for part in group.parts
                 ),
                 pool_blocks=None if group.pool_blocks is None else _counts(group.pool_blocks),
+                window_tokens=group.window_tokens,
+                keeps_states=group.keeps_states,
+                blocks_per_unit=group.blocks_per_unit,
             )
             for group in pool.groups
         ),

@@ -126,6 +126,9 @@ def _group(group: KvGroupDocument) -> KvGroup:
             KvPart(kind=p.kind, num_layers=p.num_layers, page_bytes=p.page_bytes) for p in group.parts
         ),
         pool_blocks=None if group.pool_blocks is None else _counts(group.pool_blocks),
+        window_tokens=group.window_tokens,
+        keeps_states=group.keeps_states,
+        blocks_per_unit=group.blocks_per_unit,
     )
 
 

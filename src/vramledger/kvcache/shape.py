@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.kvcache.units import ALL, Kept
 from vramledger.models.mixers import (
@@ -106,6 +107,16 @@ def cache_shape(pool: KvPool, model: Model) -> CacheShape:
         max_len=pool.context_len,
         pool_parts=tuple(parts),
     )
+
+
+def with_windows(pool: KvPool, model: Model) -> KvPool:
+    """The pool with `model`'s windows and chunks in groups that do not state theirs."""
+    groups = []
+    for group in pool.groups:
+        kept = _kept(group.kind, model)
+        window = group.window_tokens or kept.window or kept.chunk or None
+        groups.append(replace(group, window_tokens=window))
+    return replace(pool, groups=tuple(groups))
 
 
 def _parts(group: KvGroup, *, one_vector: bool) -> tuple[CachePart, ...]:

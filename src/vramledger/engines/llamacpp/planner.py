@@ -192,6 +192,7 @@ def _pool(measured: Measured) -> KvPool | None:
                 one.bytes // (one.cells * settings.streams),
                 count,
                 one.cells * settings.streams,
+                window=caches.window,
             )
         )
     if caches.states:
@@ -226,7 +227,9 @@ def _pool(measured: Measured) -> KvPool | None:
     )
 
 
-def _group(kind: str, layers: int, page: int, per_request: int, blocks: int) -> KvGroup:
+def _group(
+    kind: str, layers: int, page: int, per_request: int, blocks: int, window: int | None = None
+) -> KvGroup:
     return KvGroup(
         kind=kind,
         num_layers=layers,
@@ -234,6 +237,7 @@ def _group(kind: str, layers: int, page: int, per_request: int, blocks: int) -> 
         page_bytes=page,
         blocks_per_request=per_request,
         pool_blocks=_exact(blocks),
+        window_tokens=window,
     )
 
 

@@ -129,6 +129,7 @@ def _groups(item: RankTerms, sized: Sized, settings: Settings, slot_total: int) 
                 page_bytes=page * cells.swa_bytes,
                 blocks_per_request=ceil_div(window_tokens(settings.context_len, item, settings), page),
                 pool_blocks=_range([(pools.swa_tokens or 0) // page for pools in ends]),
+                window_tokens=cells.window,
             )
         )
     if slot_total and cells.recurrent_layers:

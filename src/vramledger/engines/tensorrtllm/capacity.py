@@ -101,6 +101,7 @@ def kv_pool(found: Capacity, settings: Settings) -> KvPool | None:
                     ),
                 ),
                 pool_blocks=_pool_blocks(ends, position) if len(middle.pools) > 1 else None,
+                window_tokens=pool.window if pool.kind == "sliding_window" else None,
             )
             for position, pool in enumerate(middle.pools)
         ),

@@ -135,4 +135,6 @@ def _group(group: CacheGroup, context: int) -> KvGroup:
         page_bytes=group.page_bytes,
         blocks_per_request=group.blocks(context),
         parts=(KvPart(kind=group.kind, num_layers=group.num_layers, page_bytes=group.page_bytes),),
+        window_tokens=group.window or None,
+        blocks_per_unit=group.blocks_per_unit,
     )

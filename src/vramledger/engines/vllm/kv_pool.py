@@ -21,6 +21,7 @@ from vramledger.engines.vllm.kv_budget import (
 from vramledger.engines.vllm.kv_groups import Group, Layout
 from vramledger.engines.vllm.kv_specs import KvKind
 from vramledger.engines.vllm.settings import Settings
+from vramledger.engines.vllm.states import recurrent_mode
 from vramledger.formats.kv import KvFormat
 from vramledger.ledger import ByteRange
 from vramledger.pool import FloatRange, IntRange, KvGroup, KvPart, KvPool
@@ -69,6 +70,8 @@ def kv_pool(
                 blocks_per_request=request_blocks(group.spec, context, settings),
                 padding_layers=group.padding_layers,
                 parts=_parts(group, widest.kind.kv_layers),
+                window_tokens=group.spec.window or group.spec.chunk or None,
+                keeps_states=group.spec.kind is KvKind.RECURRENT and recurrent_mode(settings) != "none",
             )
             for group in layout.groups
         ),

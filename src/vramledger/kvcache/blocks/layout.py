@@ -75,7 +75,7 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     @property
     def key_tokens(self) -> int:
         """Tokens of one identity in a sequence's keys: what every group's blocks are whole multiples of."""
-        return gcd(*(group.block_tokens for group in self.groups if not group.is_constant))
+        return gcd(*(group.block_tokens for group in self.groups if not group.is_constant)) or 1
 
     @property
     def hit_tokens(self) -> int:

@@ -23,6 +23,9 @@ from vramledger.kvcache.blocks.group_rules import (
 from vramledger.kvcache.blocks.held_sequence import HeldSequence
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 
+PARTIAL, COMPLETE = 0, 1
+"""What a swapped sequence's table says of each place instead of a block."""
+
 
 class BlockPool:
     """Blocks of one pool, the sequences that hold them, and the content that can be found.
@@ -219,13 +222,13 @@ class BlockPool:
     def commit(self, sequence: Hashable, tokens: int) -> None:
         """Makes the full blocks among the first `tokens` tokens findable where their keys are known.
 
-        vLLM does so when it allocates, before a step computes them; those that follow in the same step already hit.
+        vLLM does so when it allocates, before a step computes them; those that follow in the same step already hit. A state is
+        that of the last token computed: it becomes findable only where `tokens` is the end of its block.
         """
         held = self._sequences[sequence]
-        align = self.layout.hit_tokens if len(self.layout.groups) > 1 else 1
-        tokens = min(tokens, held.tokens) // align * align
+        tokens = min(tokens, held.tokens)
         for number, group in self._lookup_order:
-            self._commit_group(held, number, group, tokens // group.block_tokens)
+            self._commit_group(held, number, group, tokens)
 
     def start_step(self) -> None:
         """A new step begins: states that the last one completed can be hit from now on (vLLM: new_step_starts)."""
@@ -299,7 +302,13 @@ class BlockPool:
             self._pinned_tokens -= held.logical_tokens
         self._swapped[sequence] = held
         self.swapped_blocks += _blocks_in(held)
+        filled = self._store.filled
+        marks = [
+            [NULL if block == NULL else (COMPLETE if filled[block] else PARTIAL) for block in table]
+            for table in held.tables
+        ]
         self._let_go(held)
+        held.tables = marks
         self.counters.swapped_out_tokens += held.logical_tokens
         return held.logical_tokens
 
@@ -312,13 +321,13 @@ class BlockPool:
         self.swapped_blocks -= _blocks_in(held)
         self._sequences[sequence] = held
         for number, group in enumerate(self.layout.groups):
-            size = _size_tokens(group)
             table = held.tables[number]
-            table[:] = [NULL if block == NULL else self._store.take(size) for block in table]
+            complete = [place for place, mark in enumerate(table) if mark == COMPLETE]
+            size = _size_tokens(group)
+            table[:] = [NULL if mark == NULL else self._store.take(size) for mark in table]
             self._fill(held, number, 0)
-            committed, held.committed[number] = held.committed[number], held.skipped[number]
-            if not group.is_constant:
-                self._commit_group(held, number, group, committed)
+            for place in complete:
+                self._complete(held, number, place)
         self._logical_tokens += held.logical_tokens
         self._table_entries += held.table_entries
         self.counters.swapped_in_tokens += held.logical_tokens
@@ -341,10 +350,10 @@ class BlockPool:
     def _hit_blocks(self, keys: Sequence[int], boundary: int, hit_tokens: int) -> list[list[int]]:
         hits: list[list[int]] = []
         for number, group in enumerate(self.layout.groups):
-            named = keys_of(group, keys, self.layout.key_tokens)
+            stride = group.block_tokens // self.layout.key_tokens
             blocks = []
             for place in hit_places(group, hit_tokens):
-                block = self._store.index.find(number, boundary, named[place])
+                block = self._store.index.find(number, boundary, keys[(place + 1) * stride - 1])
                 if block is None:
                     raise ValueError(
                         f"{hit_tokens} tokens are no hit: block {place} of group {number} is gone"
@@ -433,9 +442,12 @@ class BlockPool:
         for table in held.tables:
             self._store.release(reversed(table))
 
-    def _commit_group(self, held: HeldSequence, number: int, group: BlockGroup, stop: int) -> None:
+    def _commit_group(self, held: HeldSequence, number: int, group: BlockGroup, tokens: int) -> None:
+        align = self.layout.hit_tokens if len(self.layout.groups) > 1 else 1
+        stop = tokens // align * align // group.block_tokens
+        if stop <= held.committed[number]:
+            return
         table = held.tables[number]
-        named = keys_of(group, held.keys, self.layout.key_tokens)
         retained = retained_places(
             group,
             range(held.committed[number], stop),
@@ -444,13 +456,19 @@ class BlockPool:
             reachable=held.reachable,
         )
         for place in retained:
-            block = table[place]
-            if block != NULL:
-                key = named[place] if self._is_findable and place < len(named) else None
-                self._store.complete(block, number, held.boundary, key)
-                if group.keeps_states and key is not None:
-                    self._fresh_states.add((number, held.boundary, key))
-        held.committed[number] = max(held.committed[number], stop)
+            if group.keeps_states and (place + 1) * group.block_tokens != tokens:
+                continue
+            if table[place] != NULL:
+                self._complete(held, number, place)
+        held.committed[number] = stop
+
+    def _complete(self, held: HeldSequence, number: int, place: int) -> None:
+        group = self.layout.groups[number]
+        end = (place + 1) * group.block_tokens // self.layout.key_tokens if self._is_findable else 0
+        key = held.keys[end - 1] if 0 < end <= len(held.keys) else None
+        self._store.complete(held.tables[number][place], number, held.boundary, key)
+        if group.keeps_states and key is not None:
+            self._fresh_states.add((number, held.boundary, key))
 
     def _shared_places(self, held: HeldSequence) -> list[tuple[int, int]]:
         """Group and place of the blocks that the next token is written into though others hold them too."""
