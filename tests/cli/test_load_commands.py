@@ -178,8 +178,8 @@ def test_the_largest_rate_of_a_server_of_known_speed(
         "max_num_seqs",
         "latency",
     }
-    assert len(found["bursts"]) == 4
-    assert found["restarts"][0]["down_s"] == 10
+    # 39 gaps at 8 a second are 5 s: too short for bursts of 5 s and for outages.
+    assert found["bursts"] == found["restarts"] == []
     assert found["capacity_results"][0]["requests_per_s"] == found["requests_per_s"]
     assert Xml.parse(picture).getroot().tag.endswith("svg")
 

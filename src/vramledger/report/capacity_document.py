@@ -52,11 +52,13 @@ class LoadDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BurstDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a burst is borne whose own requests meet the aim; seconds of a ladder, null where none was, or all were."""
+    """A burst of `factor` times the operating load for `lasts_s`, from a quarter of the run on; factor 1 is the same requests without
+    a burst."""
 
     factor: float
-    borne_s: float | None
-    missed_s: float | None
+    lasts_s: float
+    requests: Annotated[int, Meta(description="Those sent in the burst, over all replications.")]
+    goodput: Annotated[float, Meta(description="Share of them that met every aim.")]
 
 
 class RestartDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,10 +141,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        return summary_of(self.capacity)
+        return summary_of(self.capacity, is_trace=self.arrival == "trace")
 
 
-def summary_of(found: Capacity) -> str:
+def summary_of(found: Capacity, *, is_trace: bool = True) -> str:
     """The answer in a sentence."""
     slo = found.slo
     aims = ", ".join(
@@ -154,12 +156,12 @@ def summary_of(found: Capacity) -> str:
     if not found.load:
         least = min(point.per_s for point in found.points)
         return f"no load serves {share}, down to {least:.3g} requests/s"
-    scale = f"{found.load:.3g} x the workload's own {found.base_per_s:.3g}/s"
+    scale = f"{found.load:.3g} x the trace's own {found.base_per_s:.3g}/s" if is_trace else ""
     if found.beyond is None:
-        return f"at least {found.per_s:.4g} requests/s ({scale}) serve {share}: every load tried does"
+        return f"at least {found.per_s:.4g} requests/s serve {share}{scale and ' ('}{scale}{scale and ')'}: every load tried does"
     low, high = found.low * found.base_per_s, found.high * found.base_per_s
     return (
-        f"{found.per_s:.4g} requests/s ({found.confidence:.0%} interval {low:.4g} to {high:.4g}; {scale}) serve {share}; "
+        f"{found.per_s:.4g} requests/s ({found.confidence:.0%} interval {low:.4g} to {high:.4g}{scale and '; '}{scale}) serve {share}; "
         f"{found.beyond * found.base_per_s:.4g}/s do not"
     )
 
@@ -219,7 +221,9 @@ def _relief(item: Relief) -> ReliefDocument:
 
 
 def _burst(item: BurstRoom) -> BurstDocument:
-    return BurstDocument(factor=item.factor, borne_s=item.borne_s, missed_s=item.missed_s)
+    return BurstDocument(
+        factor=item.factor, lasts_s=item.lasts_s, requests=item.requests, goodput=item.goodput
+    )
 
 
 def _restart(item: RestartRoom) -> RestartDocument:

@@ -108,14 +108,7 @@ def _headroom(found: Capacity, width: int) -> Iterator[Line]:
     yield line(
         f"room at {found.operating_load * found.base_per_s:.4g}/s, {share:.0%} of the capacity", "head"
     )
-    for item in found.bursts:
-        if item.borne_s is None:
-            text = f"not even {item.missed_s:g} s"
-        elif item.missed_s is None:
-            text = f"{item.borne_s:g} s and longer"
-        else:
-            text = f"{item.borne_s:g} s, not {item.missed_s:g} s"
-        yield line(f"  burst of {item.factor:g} x that load: {text}")
+    yield from _burst_table(found)
     for restart in found.restarts:
         calm = (
             "all of it served within the aims"
@@ -130,9 +123,25 @@ def _headroom(found: Capacity, width: int) -> Iterator[Line]:
         )
 
 
+def _burst_table(found: Capacity) -> Iterator[Line]:
+    """The goodput of bursts' own requests: a row a height, a column a length."""
+    lengths = sorted({item.lasts_s for item in found.bursts})
+    if not lengths:
+        return
+    cells = {(item.factor, item.lasts_s): f"{item.goodput:.1%}" for item in found.bursts}
+    rows = [("  goodput of a burst of", *(f"{length:g} s" for length in lengths))]
+    for factor in sorted({item.factor for item in found.bursts}):
+        name = "    no burst" if factor == 1 else f"    {factor:g} x that load"
+        rows.append((name, *(cells.get((factor, length), "-") for length in lengths)))
+    yield from columns(rows, right=range(1, len(lengths) + 1), styles=("dim",))
+
+
 def _tornado(found: Capacity, width: int) -> Iterator[Line]:
     """Bars to the left for less and to the right for more."""
-    yield line("sensitivity: the capacity with one thing changed", "head")
+    yield line(
+        f"sensitivity: the capacity with one thing changed, to within {max(found.resolution, 0.02):.0%}",
+        "head",
+    )
     names = [f"{item.factor} {item.change}" for item in found.changes]
     wide = max(map(len, names))
     most = max((abs(item.relative or 0.0) for item in found.changes), default=0.0) or 1.0

@@ -210,7 +210,7 @@ def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
         texts.append(f"fleet: {fleet.replicas} replicas{split}, routed {fleet.router.value}")
     scale = "" if found.arrival_scale == 1 else f", sent {found.arrival_scale:g} times as fast"
     texts.append(
-        f"workload: {counted(found.requests, 'request')} of {found.header.source}{scale}; tool waits {settings.tool_wait.value}, seed {found.seed}"
+        f"workload: {counted(found.requests, 'request')} of {found.header.source}{scale}; tool waits: {settings.tool_wait.value}"
     )
     texts += found.header.notes
     for text in texts:

@@ -103,8 +103,11 @@ def find_capacity(
         told("burst and restart headroom")
         at_operating = runs.measures(BASE, operating)
         in_flight_s = max(item.requests.latency_ps.mean for item in at_operating) / PS_PER_S
-        burst_rooms = bursts(runs.shaped, operating, question.aim)
-        restart_rooms = restarts(runs.shaped, operating, in_flight_s)
+        span_s = (
+            min(item.requests.last_sent_ps - item.requests.first_sent_ps for item in at_operating) / PS_PER_S
+        )
+        burst_rooms = bursts(runs.shaped, operating, span_s)
+        restart_rooms = restarts(runs.shaped, operating, span_s, in_flight_s)
     changed: tuple[Change, ...] = ()
     if question.with_changes and found.load:
         changed = tuple(_changes(runs, settings, extras, question, found, base_per_s, told))

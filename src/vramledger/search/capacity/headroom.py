@@ -7,36 +7,45 @@ from collections.abc import Callable, Sequence
 from vramledger.search.capacity.result import BurstRoom, RestartRoom
 from vramledger.search.capacity.study import BASE, Burst, Measure, Outage, Task
 
-FACTORS = (1.5, 2.0, 3.0, 5.0)
+FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0)
 LENGTHS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-OUTAGES_S = (10.0, 30.0, 60.0, 180.0)
+OUTAGES_S = (10.0, 30.0, 60.0, 180.0, 600.0)
+# A burst must end, and as much again as an outage must follow it, before the requests run out.
+_BURST_SHARE, _OUTAGE_SHARE = 0.6, 0.375
 
 Shaped = Callable[[Sequence[Task]], list[list[Measure]]]
 
 
-def bursts(shaped: Shaped, load: float, aim: float) -> tuple[BurstRoom, ...]:
-    """The longest burst of each height whose own requests meet the aim, of a ladder of lengths."""
-    tasks = [
-        Task(case=BASE, replication=0, load=load, shape=Burst(factor=factor, lasts_s=length_s))
+def bursts(shaped: Shaped, load: float, span_s: float) -> tuple[BurstRoom, ...]:
+    """The goodput of a burst's own requests, by its height and length; height 1 is the same requests without a burst.
+
+    `span_s` is how long requests come at that load; a burst that takes more of them than that has is left out.
+    """
+    shapes = [
+        Burst(factor=factor, lasts_s=length_s)
         for factor in FACTORS
         for length_s in LENGTHS_S
+        if factor * length_s <= _BURST_SHARE * span_s
     ]
-    measures = shaped(tasks)
-    rooms = []
-    for number, factor in enumerate(FACTORS):
-        borne, missed = None, None
-        for place, length_s in enumerate(LENGTHS_S):
-            if _herd_goodput(measures[number * len(LENGTHS_S) + place]) < aim:
-                missed = length_s
-                break
-            borne = length_s
-        rooms.append(BurstRoom(factor=factor, borne_s=borne, missed_s=missed))
-    return tuple(rooms)
+    found = shaped([Task(case=BASE, replication=0, load=load, shape=shape) for shape in shapes])
+    return tuple(
+        BurstRoom(
+            factor=shape.factor,
+            lasts_s=shape.lasts_s,
+            requests=sum(item.herd for item in measures),
+            goodput=_herd_goodput(measures),
+        )
+        for shape, measures in zip(shapes, found, strict=True)
+    )
 
 
-def restarts(shaped: Shaped, load: float, in_flight_s: float) -> tuple[RestartRoom, ...]:
+def restarts(shaped: Shaped, load: float, span_s: float, in_flight_s: float) -> tuple[RestartRoom, ...]:
     """Outages of several lengths, each with what comes back at once and how long it takes to serve well again."""
-    shapes = [Outage(down_s=down_s, in_flight_s=in_flight_s) for down_s in OUTAGES_S]
+    shapes = [
+        Outage(down_s=down_s, in_flight_s=in_flight_s)
+        for down_s in OUTAGES_S
+        if down_s <= _OUTAGE_SHARE * span_s
+    ]
     found = shaped([Task(case=BASE, replication=0, load=load, shape=shape) for shape in shapes])
     return tuple(
         RestartRoom(

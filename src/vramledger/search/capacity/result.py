@@ -41,12 +41,12 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class BurstRoom(Struct, frozen=True, kw_only=True):
-    """How long a burst of `factor` times the operating load is borne: the longest and the first not borne of those tried,
-    in seconds; None where none was, or all were."""
+    """A burst of `factor` times the operating load for `lasts_s`: its own requests, and the share of them served well."""
 
     factor: float
-    borne_s: float | None
-    missed_s: float | None
+    lasts_s: float
+    requests: int
+    goodput: float
 
 
 class RestartRoom(Struct, frozen=True, kw_only=True):
