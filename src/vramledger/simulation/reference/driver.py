@@ -76,6 +76,8 @@ class Driver:
         self._on_the_link: dict[int, Sequence] = {}
         self._lent: dict[int, Replica] = {}
         self._kept = KeptContexts(settings)
+        self._home: dict[int, Replica] = {}
+        self._withdrawn: dict[int, Status] = {}
         self._events: list[tuple[int, int, int]] = []
         self._busy = [False] * len(self.replicas)
         self._waiting_for: dict[int, list[int]] = defaultdict(list)
@@ -123,6 +125,8 @@ class Driver:
             heappop(self._events)
 
     def _is_past(self, _: int, kind: int, number: int) -> bool:
+        if kind == Kind.HAND_OVER:
+            return number not in self._on_the_link and number not in self._lent
         if kind < Kind.CANCEL:
             return False
         served = self._served.get(number)
@@ -178,6 +182,7 @@ class Driver:
         kept = self._kept.resume(number, served.sequences[0], now_ps)
         served.replica = kept.replica or self._first.choose(served.sequences[0])
         for sequence in served.sequences:
+            self._home[sequence.identity] = served.replica
             if kept.ready_ps > now_ps:
                 self._on_the_link[sequence.identity] = sequence
                 self._at(kept.ready_ps, Kind.HAND_OVER, sequence.identity)
@@ -226,10 +231,11 @@ class Driver:
         for sequence in served.sequences:
             if kind == Kind.FIRST_TOKEN_DUE and sequence.first_token_ps >= 0:
                 continue
+            self._withdrawn[sequence.identity] = status
             if self._on_the_link.pop(sequence.identity, None) is not None:
-                self._sequence_ended(self.replicas[0], sequence, status, self._end_ps)
-            elif not sequence.is_done and served.replica is not None:
-                served.replica.cancel(sequence, status)
+                self._sequence_ended(self._home[sequence.identity], sequence, status, self._end_ps)
+            elif not sequence.is_done:
+                self._home[sequence.identity].cancel(sequence, status)
 
     def _sequence_ended(self, replica: Replica, sequence: Sequence, status: Status, now_ps: int) -> None:
         served = self._served[sequence.number]
@@ -237,23 +243,29 @@ class Driver:
             output_tokens, max_output_tokens = lengths_of(
                 served.request, self._settings.scheduler.max_model_len
             )
-            if output_tokens > 1:
-                sequence.continue_with(output_tokens, max_output_tokens)
-                self._on_the_link[sequence.identity] = sequence
-                pool, name = replica.scheduler.pool, ("lent", sequence.identity)
-                if held(pool, name, sequence, sequence.prompt_tokens):
-                    self._lent[sequence.identity] = replica
-                self._at(
-                    self._links[replica.number].arrival_ps(sequence.prompt_tokens, now_ps),
-                    Kind.HAND_OVER,
-                    sequence.identity,
-                )
+            if output_tokens > 1 and sequence.identity not in self._withdrawn:
+                self._put_on_the_link(sequence, output_tokens, max_output_tokens, replica, now_ps)
                 return
+            if output_tokens > 1:
+                status = self._withdrawn[sequence.identity]
+        self._withdrawn.pop(sequence.identity, None)
+        del self._home[sequence.identity]
         served.open_branches -= 1
         if status is not Status.FINISHED:
             served.status = status
         if not served.open_branches:
             self._end(served, served.status if served.status is not Status.UNFINISHED else status, now_ps)
+
+    def _put_on_the_link(
+        self, sequence: Sequence, output_tokens: int, max_output_tokens: int, replica: Replica, now_ps: int
+    ) -> None:
+        sequence.continue_with(output_tokens, max_output_tokens)
+        self._on_the_link[sequence.identity] = sequence
+        pool, name = replica.scheduler.pool, ("lent", sequence.identity)
+        if held(pool, name, sequence, sequence.prompt_tokens):
+            self._lent[sequence.identity] = replica
+        arrival_ps = self._links[replica.number].arrival_ps(sequence.prompt_tokens, now_ps)
+        self._at(arrival_ps, Kind.HAND_OVER, sequence.identity)
 
     def _hand_over(self, identity: int) -> None:
         """A sequence's KV has come over a link; what the sender held of it is free."""
@@ -266,6 +278,7 @@ class Driver:
         served = self._served[sequence.number]
         if served.replica is None or self._settings.fleet.prefill_replicas:
             served.replica = self._second.choose(sequence)
+        self._home[sequence.identity] = served.replica
         served.replica.send(sequence)
 
     def _end(self, served: Served, status: Status, now_ps: int) -> None:

@@ -46,6 +46,7 @@ class Replica:
         self._step_model = step_model
         self._ended = ended
         self._policy = policy
+        self._here: set[int] = set()
         self._inbox: deque[Sequence] = deque()
         self._held: list[Sequence] = []
         self._cancelled: list[tuple[Sequence, Status]] = []
@@ -95,10 +96,11 @@ class Replica:
 
     def send(self, sequence: Sequence) -> None:
         """The sequence joins the queue when the next step is planned."""
+        self._here.add(sequence.identity)
         self._inbox.append(sequence)
 
     def cancel(self, sequence: Sequence, status: Status) -> None:
-        """The sequence ends with `status` when the next step begins, unless it has ended by then."""
+        """The sequence ends with `status` when the next step begins, unless it has left by then."""
         self._cancelled.append((sequence, status))
 
     def begin(self, now_ps: int) -> int | None:
@@ -157,7 +159,7 @@ class Replica:
         """Cancellations, then who was held back, then who arrived."""
         cancelled, self._cancelled = self._cancelled, []
         for sequence, status in cancelled:
-            if not sequence.is_done:
+            if sequence.identity in self._here:
                 self._drop(sequence, status, now_ps)
         policy = self._policy
         planned_ps = self._begun_ps if self._plans else now_ps
@@ -179,6 +181,7 @@ class Replica:
             self._held.append(sequence)
         else:
             sequence.is_done = True
+            self._here.remove(sequence.identity)
             self._ended(self, sequence, Status.REJECTED, now_ps)
 
     def _count(self, plan: StepPlan, now_ps: int) -> None:
@@ -218,6 +221,7 @@ class Replica:
         self._leave(sequence, status, now_ps)
 
     def _leave(self, sequence: Sequence, status: Status, now_ps: int) -> None:
+        self._here.remove(sequence.identity)
         if self._policy is not None:
             self._policy.at_end(sequence, self, now_ps)
         self._ended(self, sequence, status, now_ps)
