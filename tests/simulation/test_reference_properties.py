@@ -15,7 +15,7 @@ from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.schedulers.sequence import lengths_of
-from vramledger.simulation.settings import Fleet, Router, SchedulerSettings, SimulationSettings
+from vramledger.simulation.settings import Fleet, Router, SchedulerSettings, SimulationSettings, ToolWait
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.request import Request
 
@@ -41,6 +41,7 @@ def layouts(draw: st.DrawFn) -> PoolLayout:
 @st.composite
 def settings_of_runs(draw: st.DrawFn) -> SimulationSettings:
     replicas = draw(st.integers(1, 3))
+    prefill_replicas = draw(st.integers(0, replicas - 1))
     return SimulationSettings(
         layout=draw(layouts()),
         scheduler=SchedulerSettings(
@@ -58,10 +59,13 @@ def settings_of_runs(draw: st.DrawFn) -> SimulationSettings:
         fleet=Fleet(
             replicas=replicas,
             router=draw(st.sampled_from(list(Router))),
-            prefill_replicas=draw(st.integers(0, replicas - 1)),
+            prefill_replicas=prefill_replicas,
             link_bytes_per_s=draw(st.sampled_from([0, 10**9])),
             kv_bytes_per_token=1000,
         ),
+        tool_wait=ToolWait.RELEASE if prefill_replicas else draw(st.sampled_from(list(ToolWait))),
+        host_link_bytes_per_s=10**10,
+        host_swap_bytes=draw(st.sampled_from([50_000, 10**9])),
     )
 
 
