@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy fidelity conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -40,6 +40,13 @@ types: $(VENV)/.dev
 # Predictions against reported start-ups. DATA is any folder of the layout of data/ (see data/README.md).
 accuracy: $(VENV)/.run
 	$(BIN)/python -m tools.accuracy --data "$(DATA)" --json build/accuracy.json --table docs/accuracy.md
+
+# Simulated runs against measured ones (four minutes): DATA is a folder of runs of the layout of data/traces/vllm-measured-runs.
+# With VLLM_VENV a vLLM installation's own scheduler is asked too, step by step.
+fidelity: $(VENV)/.run
+	@mkdir -p build
+	$(BIN)/python -m tools.fidelity --vllm-venv "$(VLLM_VENV)" --jobs $(JOBS) --json build/fidelity.json \
+		$(if $(filter file,$(origin DATA)),--page docs/fidelity.md,--data "$(DATA)" --page build/fidelity.md)
 
 # What the README shows, made anew: after any change of a number.
 docs: accuracy
