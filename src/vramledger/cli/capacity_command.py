@@ -127,7 +127,12 @@ def run_capacity(
         with_headroom=with_headroom,
         with_changes=with_changes,
     )
-    extras = tuple(_extras(asked, setup)) if with_changes else ()
+    extras: tuple[Extra, ...] = ()
+    if with_changes:
+        extras = (
+            *_extras(asked, setup),
+            *(_tool_waits(setup) if bool((tables[0].parent >= 0).any()) else ()),
+        )
     variants = {"base": tables}
     if with_changes and sent.cohorts:
         more, shifted = _prefix_extras(sent, setup, count, seed)
@@ -217,6 +222,27 @@ def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
                 factor="KV format",
                 change=f"{stored} -> {other.plan.kv_pool.dtype}",
                 case=Case(settings=settings),
+            )
+
+
+def _tool_waits(setup: Setup) -> Iterator[Extra]:
+    """Other ways to treat a conversation's KV between its turns."""
+    from msgspec.structs import replace
+
+    from vramledger.search.capacity.capacity import Extra
+    from vramledger.search.capacity.study import Case
+    from vramledger.simulation.settings import ToolWait
+
+    settings = setup.settings
+    for policy in ToolWait:
+        if policy is settings.tool_wait:
+            continue
+        change = f"{settings.tool_wait.value} -> {policy.value}"
+        if policy is ToolWait.SWAP and not (settings.host_link_bytes_per_s and settings.host_swap_bytes):
+            yield Extra(factor="tool wait", change=change, refusal="needs --host-link and --host-swap")
+        else:
+            yield Extra(
+                factor="tool wait", change=change, case=Case(settings=replace(settings, tool_wait=policy))
             )
 
 

@@ -22,6 +22,7 @@ from vramledger.cli.workload_options import workload_options
 if TYPE_CHECKING:
     from vramledger.cli.load_setup import Setup
     from vramledger.report.simulation_document import Simulation
+    from vramledger.simulation.tool_waits import ToolWaitRow
     from vramledger.workload.columns import Workload
 
 REQUESTS = 10_000
@@ -55,6 +56,7 @@ def run_simulate(
     seed: int,
     goodput: float,
     how: str,
+    compare: bool,
     output: str | None,
     picture: str | None,
     as_json: bool,
@@ -80,6 +82,8 @@ def run_simulate(
     sent = sent_by(workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed)
     with ends_when_told():
         found = _simulated(setup, sent.workloads[0], seed=seed, goodput=goodput, how=how, output=output)
+    if compare:
+        found = replace(found, tool_waits=_compared(setup, sent.workloads[0]))
     if picture is not None:
         from vramledger.cli.pictures import draw
         from vramledger.report.simulation_picture import simulation_svg
@@ -119,13 +123,15 @@ def _simulated(
     from vramledger.simulation.summary import pool_summary
 
     settings = setup.settings
-    made, tenants = Summariser(settings.slo, workload.header.tenants), Tenants(workload)
+    made = Summariser(settings.slo, workload.header.tenants)
+    # A second pass through the workload, for those that have several tenants.
+    tenants = Tenants(workload) if len(workload.header.tenants) > 1 else None
     with ExitStack() as stack:
         files = None if output is None else stack.enter_context(OutcomeFiles(output))
         progress = stack.enter_context(Requests())
 
         def take(outcomes: OutcomeColumns) -> None:
-            made.add(outcomes, tenants.next(len(outcomes.number)))
+            made.add(outcomes, None if tenants is None else tenants.next(len(outcomes.number)))
             if files is not None:
                 files.add(outcomes)
 
@@ -152,6 +158,15 @@ def _simulated(
     )
 
 
+def _compared(setup: Setup, workload: Workload) -> tuple[ToolWaitRow, ...]:
+    """Ways to treat KV between turns, with the model's own FLOPs where it is known."""
+    from vramledger.simulation.roofline import recompute_flops
+    from vramledger.simulation.tool_waits import compare_tool_waits
+
+    flops = (0, 0) if setup.checkpoint is None else recompute_flops(setup.checkpoint.model)
+    return compare_tool_waits(workload, setup.settings, flops_per_token=flops[0], flops_per_pair=flops[1])
+
+
 command = EngineCommand(
     "simulate",
     callback=run_simulate,
@@ -173,6 +188,12 @@ command = EngineCommand(
             default="auto",
             help="Which of the two simulators, which agree: the compiled one where it can unless given.",
             group="Running",
+        ),
+        GroupedOption(
+            ["compare", "--compare-tool-waits"],
+            is_flag=True,
+            help="Compare keeping, swapping and dropping KV between turns by what each wastes; --host-link for swapping.",
+            group="Scheduling and fleet",
         ),
         file_option(
             "output",

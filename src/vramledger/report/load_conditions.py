@@ -86,7 +86,7 @@ class ConditionsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The same as values; `requests` is None where a streamed workload was not counted yet."""
+    """The same as values; `requests` are those of one replication."""
 
     settings: SimulationSettings
     header: WorkloadHeader

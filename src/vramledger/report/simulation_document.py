@@ -13,6 +13,7 @@ from vramledger.simulation.findings import Finding, Level, Shortage
 from vramledger.simulation.outcome import PoolCounters, Run
 from vramledger.simulation.step_model import PS_PER_S
 from vramledger.simulation.summary import GroupSummary, PoolSummary, Quantiles, Summary
+from vramledger.simulation.tool_waits import ToolWaitRow
 
 MS = PS_PER_S // 1000
 
@@ -86,6 +87,7 @@ class PoolDocument(msgspec.Struct, frozen=True, kw_only=True):
     full_share: Annotated[
         float, Meta(description="Share of the time with at least 95 % of the blocks in use.")
     ]
+    idle_share: Annotated[float, Meta(description="Share of the time in which nothing runs or waits.")]
     full_s: float
     first_full_s: float | None
     peak_s: float | None
@@ -131,6 +133,33 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     physical_tokens: tuple[int, ...]
 
 
+class ToolWaitDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What one way to treat a conversation's KV between its turns wastes, over all waits (InferCept's accounting)."""
+
+    policy: Annotated[
+        str,
+        Meta(
+            description="preserve, swap, discard, patient ones that preserve for a while first, and the least of the pure ones in "
+            "hindsight, which none can beat."
+        ),
+    ]
+    wait_quantile: Annotated[
+        float | None, Meta(description="Of the waits, for how long a patient one preserves.")
+    ]
+    patience_s: float | None
+    waits: int
+    found_share: Annotated[float, Meta(description="Waits after which the context was still on the device.")]
+    waste_token_s: Annotated[float, Meta(description="idle_token_s + stalled_token_s.")]
+    idle_token_s: Annotated[float, Meta(description="Token-seconds held for nobody.")]
+    stalled_token_s: Annotated[
+        float, Meta(description="Held while a context is computed anew, others' included.")
+    ]
+    link_bytes: int
+    recomputed_tokens: int
+    recompute_s: float
+    recompute_flops: Annotated[int, Meta(description="0 where the model is not known.")]
+
+
 class VerdictDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the workload is served as was asked."""
 
@@ -154,6 +183,9 @@ class SimulationDocument(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float
     is_compiled: bool
     notes: tuple[str, ...]
+    tool_waits: Annotated[
+        tuple[ToolWaitDocument, ...] | None, Meta(description="Null unless --compare-tool-waits asked.")
+    ]
     samples: SamplesDocument
 
 
@@ -166,6 +198,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     findings: tuple[Finding, ...]
     never_served: tuple[str, ...]
+    tool_waits: tuple[ToolWaitRow, ...] | None = None
 
     @property
     def holds(self) -> bool:
@@ -208,6 +241,7 @@ def simulation_document(found: Simulation) -> SimulationDocument:
         end_s=found.run.end_ps / PS_PER_S,
         is_compiled=found.run.is_compiled,
         notes=found.run.notes,
+        tool_waits=None if found.tool_waits is None else tuple(_tool_wait(row) for row in found.tool_waits),
         samples=_samples(found.run),
     )
 
@@ -259,6 +293,7 @@ def pool_document(pool: PoolSummary) -> PoolDocument:
         running=quantiles_document(pool.running),
         waiting=quantiles_document(pool.waiting),
         full_share=pool.full_share,
+        idle_share=pool.idle_share,
         full_s=pool.full_ps / PS_PER_S,
         first_full_s=seconds(pool.first_full_ps),
         peak_s=seconds(pool.peak_ps),
@@ -288,6 +323,10 @@ def seconds(time_ps: int) -> float | None:
 
 def _counters(found: PoolCounters) -> CountersDocument:
     return CountersDocument(**{name: getattr(found, name) for name in CountersDocument.__struct_fields__})
+
+
+def _tool_wait(row: ToolWaitRow) -> ToolWaitDocument:
+    return ToolWaitDocument(**{name: getattr(row, name) for name in ToolWaitDocument.__struct_fields__})
 
 
 def _samples(run: Run) -> SamplesDocument:

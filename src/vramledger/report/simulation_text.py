@@ -11,8 +11,10 @@ from vramledger.simulation.findings import Finding, Level, worst_first
 from vramledger.simulation.outcome import PoolSample
 from vramledger.simulation.step_model import PS_PER_S
 from vramledger.simulation.summary import GroupSummary, PoolSummary, Quantiles
+from vramledger.simulation.tool_waits import ToolWaitRow
 
 MOST_GROUPS = 12
+_HINDSIGHT = "least in hindsight"
 _STYLES = {Level.THREATENS: "bad", Level.CLOSE: "unsure", Level.CLEAR: "good", Level.UNTOLD: "dim"}
 _SHADES = " .:-=+*#%@"
 _STATES = (
@@ -47,6 +49,9 @@ def simulation_lines(found: Simulation, *, width: int = 80) -> Iterator[Line]:
     yield line()
     yield line("which way to run out of memory threatens", "head")
     yield from finding_lines(found.findings, width)
+    if found.tool_waits is not None:
+        yield line()
+        yield from tool_wait_lines(found.tool_waits, width)
     yield line()
     yield line("this holds under", "head")
     yield from condition_lines(found.conditions, width)
@@ -148,7 +153,8 @@ def pool_lines(pool: PoolSummary, samples: Sequence[PoolSample], width: int) -> 
     if samples:
         yield from _strips(samples, usable, width)
     yield from wrapped(
-        f"{pool.samples:,} samples, {pool.spacing_ps / PS_PER_S:.4g} s apart; peaks between them are not seen",
+        f"{pool.samples:,} samples, {pool.spacing_ps / PS_PER_S:.4g} s apart; peaks between them are not seen"
+        + (f"; idle {pool.idle_share:.1%} of the time" if pool.idle_share >= 0.01 else ""),
         width,
         first="  ",
         style="dim",
@@ -200,3 +206,33 @@ def finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
         head, rest = parts[0][0][0], parts[1:]
         yield ((head[:11], _STYLES[item.level]), (head[11:], ""))
         yield from rest
+
+
+def tool_wait_lines(rows: Sequence[ToolWaitRow], width: int) -> Iterator[Line]:
+    """Ways to treat a conversation's KV between turns, the least wasteful first, and from which wait on to let go."""
+    best = min((row for row in rows if row.policy != _HINDSIGHT), key=lambda row: row.waste_token_s)
+    least = next((row.waste_token_s for row in rows if row.policy == _HINDSIGHT), 0.0)
+    yield line(f"KV between turns: what {rows[0].waits:,} waits waste, if the pool is full", "head")
+    after = (
+        ""
+        if best.patience_s is None
+        else f" after {best.patience_s:,.3g} s (p{best.wait_quantile:.0%})".replace("%", "")
+    )
+    over = f", {best.waste_token_s / least:.2f} x the least in hindsight" if least else ""
+    yield from wrapped(f"least: {best.policy}{after}{over}", width, first="  ", rest="    ")
+    table: list[tuple[str, ...]] = [
+        ("policy", "patience, s", "kept", "waste, Mtoken-s", "link, GB", "recomputed", "PFLOP")
+    ]
+    for row in sorted(rows, key=lambda row: row.waste_token_s):
+        table.append(
+            (
+                row.policy,
+                "" if row.patience_s is None else f"{row.patience_s:,.3g}",
+                f"{row.found_share:.0%}",
+                f"{row.waste_token_s / 1e6:,.3f}",
+                f"{row.link_bytes / 1e9:,.1f}",
+                f"{row.recomputed_tokens:,}",
+                f"{row.recompute_flops / 1e15:,.1f}",
+            )
+        )
+    yield from columns(table, right=range(1, 7), styles=("head",), width=width)

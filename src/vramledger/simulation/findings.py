@@ -193,12 +193,8 @@ def _fragmentation(pool: PoolSummary) -> Finding:
     if waste is None:
         return _untold(shortage, "the pool has several groups: what last blocks waste is not sampled")
     share = waste.mean / max(waste.mean + pool.active_tokens.mean, 1.0)
-    text = (
-        f"last blocks waste {waste.p95:,} tokens (p95), {share:.1%} of what is held; blocks are of one size"
-    )
-    return Finding(
-        shortage=shortage, level=Level.CLOSE if share > WASTE else Level.CLEAR, summary=f"{text}, so no other"
-    )
+    text = f"last blocks waste {waste.p95:,} tokens (p95), {share:.1%} of what is held; blocks of one size leave no other gaps"
+    return Finding(shortage=shortage, level=Level.CLOSE if share > WASTE else Level.CLEAR, summary=text)
 
 
 def _recovery(

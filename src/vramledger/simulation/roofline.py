@@ -183,6 +183,11 @@ def _flops(model: Model) -> tuple[float, float]:
     return float(2 * body), 2.0 * model.vocab_size * model.hidden_size
 
 
+def recompute_flops(model: Model) -> tuple[int, int]:
+    """FLOPs of computing one token anew, the output head's left out, and of one (query, key) pair of attention."""
+    return round(_flops(model)[0]), sum(_pair_flops(model))
+
+
 def _cache_bytes(plan: Plan, model: Model) -> tuple[Fraction, float]:
     """Bytes of a rank's cache that a step reads for each cached token, and for each sequence whatever its length (windows,
     taken as full, and states, read and written). Over all stages of a pipeline."""

@@ -104,7 +104,8 @@ class PoolSummary(Struct, frozen=True, kw_only=True):
     """A pool over time, one replica's where there are several: quantiles over samples at equal spaces of time.
 
     `active_tokens` are in the pool once however many share them, `logical_tokens` once a sequence. `waste_tokens` is what
-    used blocks have room for beyond that (the rest of last blocks), None for a pool of several groups. Times are -1 for never.
+    used blocks have room for beyond that (the rest of last blocks), None for a pool of several groups. `idle_share` is the time in
+    which nothing runs or waits. Times are -1 for never.
     """
 
     capacity_tokens: int
@@ -117,6 +118,7 @@ class PoolSummary(Struct, frozen=True, kw_only=True):
     running: Quantiles = Quantiles()
     waiting: Quantiles = Quantiles()
     full_share: float = 0.0
+    idle_share: float = 0.0
     full_ps: int = 0
     first_full_ps: int = -1
     peak_ps: int = -1
@@ -176,6 +178,7 @@ def pool_summary(samples: Sequence[PoolSample], layout: PoolLayout) -> PoolSumma
         running=quantiles_of(sample.running for sample in samples),
         waiting=quantiles_of(sample.waiting for sample in samples),
         full_share=len(full) / len(samples) if samples else 0.0,
+        idle_share=sum(not (item.running or item.waiting) for item in samples) / max(len(samples), 1),
         full_ps=len(set(full)) * spacing_ps,
         first_full_ps=min(full, default=-1),
         peak_ps=-1 if peak is None else peak.at_ps,
