@@ -221,12 +221,12 @@ def tool_wait_lines(rows: Sequence[ToolWaitRow], width: int) -> Iterator[Line]:
     over = f", {best.waste_token_s / least:.2f} x the least in hindsight" if least else ""
     yield from wrapped(f"least: {best.policy}{after}{over}", width, first="  ", rest="    ")
     table: list[tuple[str, ...]] = [
-        ("policy", "patience, s", "kept", "waste, Mtoken-s", "link, GB", "recomputed", "PFLOP")
+        ("policy", "patience, s", "kept", "Mtoken-s", "link, GB", "recomputed", "PFLOP")
     ]
     for row in sorted(rows, key=lambda row: row.waste_token_s):
         table.append(
             (
-                row.policy,
+                row.policy.replace("preserve, then", "then"),
                 "" if row.patience_s is None else f"{row.patience_s:,.3g}",
                 f"{row.found_share:.0%}",
                 f"{row.waste_token_s / 1e6:,.3f}",
