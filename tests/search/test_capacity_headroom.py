@@ -67,7 +67,7 @@ def test_even_arrivals_are_served_up_to_the_servers_rate() -> None:
 
 
 def test_poisson_arrivals_are_served_well_below_it_and_replications_widen_nothing() -> None:
-    tables = [table(200, seed=seed) for seed in (1, 2)]
+    tables = [table(120, seed=seed) for seed in (1, 2)]
     found = answer(QUIET, *tables)
     assert 2.0 < found.per_s < 4.7
     assert found.replications == 2
@@ -111,7 +111,7 @@ def test_changed_settings_are_the_same_bytes_and_times() -> None:
 
 def test_the_whole_answer() -> None:
     question = Question(aim=0.9, resolution=0.1)
-    found = answer(question, table(150))
+    found = answer(question, table(80))
     assert {item.factor for item in found.bursts} >= {1.0, 1.5}
     assert all(item.goodput == 1.0 for item in found.bursts if item.factor == 1.0)
     changes = {(item.factor, item.change): item.relative for item in found.changes}

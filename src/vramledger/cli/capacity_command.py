@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 REQUESTS = 4_000
 MOST_REQUESTS = 200_000
-SMALL = 20_000
+SMALL = 10_000
 """Requests of a run below which starting processes takes longer than they save."""
 KV_FORMATS = ("fp8", "bf16")
 

@@ -12,7 +12,7 @@ from vramledger.search.capacity.bands import Band, goodput_band
 from vramledger.search.capacity.changes import changes, reliefs
 from vramledger.search.capacity.crews import Crew
 from vramledger.search.capacity.headroom import bursts, restarts
-from vramledger.search.capacity.largest import Found, largest_load
+from vramledger.search.capacity.largest import Found, largest_loads, search_of
 from vramledger.search.capacity.result import BurstRoom, Capacity, Change, LoadPoint, Relief, RestartRoom
 from vramledger.search.capacity.study import BASE, Case, Measure, Study, Task
 from vramledger.simulation.settings import SimulationSettings
@@ -91,7 +91,7 @@ def find_capacity(
     base_per_s = sum(per_s(table) for table in tables) / len(tables)
     runs = _Runs(study, question, work)
     told("the largest load")
-    found = runs.search(BASE, question.start, question.resolution, with_bands=True)
+    found = runs.searches([BASE], question.start, question.resolution, is_base=True)[BASE]
     at = runs.measures(BASE, found.load) if found.load else ()
     beyond = runs.measures(BASE, found.beyond) if found.beyond is not None else ()
     told("what binds")
@@ -151,20 +151,30 @@ class _Runs:
         self._known: dict[tuple[str, float], tuple[Measure, ...]] = {}
         self.count = 0
 
-    def search(self, case: str, start: float, resolution: float, *, with_bands: bool) -> Found:
+    def searches(
+        self, cases: Sequence[str], start: float, resolution: float, *, is_base: bool
+    ) -> dict[str, Found]:
+        """The largest load of each case, the searches side by side."""
         question = self._question
-        return largest_load(
-            lambda loads: [self.band(case, load) for load in self._filled(case, loads)],
-            aim=question.aim,
-            start=start,
-            resolution=resolution,
-            width=question.width,
-            step=2.0 if with_bands else 1.15,
-            with_bands=with_bands,
-        )
+        made = {
+            case: search_of(
+                aim=question.aim,
+                start=start,
+                resolution=resolution,
+                width=question.width,
+                step=2.0 if is_base else 1.15,
+                with_bands=is_base,
+            )
+            for case in cases
+        }
+        return largest_loads(self._bands, made)
+
+    def _bands(self, asked: Mapping[str, list[float]]) -> dict[str, list[Band]]:
+        self.fill([(case, load) for case, loads in asked.items() for load in loads])
+        return {case: [self.band(case, load) for load in loads] for case, loads in asked.items()}
 
     def measures(self, case: str, load: float) -> tuple[Measure, ...]:
-        self._filled(case, [load])
+        self.fill([(case, load)])
         return self._known[(case, load)]
 
     def band(self, case: str, load: float) -> Band:
@@ -180,17 +190,18 @@ class _Runs:
         self.count += len(each)
         return [done[place : place + self._replications] for place in range(0, len(done), self._replications)]
 
-    def _filled(self, case: str, loads: Sequence[float]) -> Sequence[float]:
-        new = [load for load in loads if (case, load) not in self._known]
-        done = self.shaped([Task(case=case, replication=0, load=load) for load in new])
-        self._known |= {(case, load): tuple(items) for load, items in zip(new, done, strict=True)}
-        return loads
+    def fill(self, wanted: Sequence[tuple[str, float]]) -> None:
+        """Run what is not known yet, all at once."""
+        new = [key for key in wanted if key not in self._known]
+        done = self.shaped([Task(case=case, replication=0, load=load) for case, load in new])
+        self._known |= {key: tuple(items) for key, items in zip(new, done, strict=True)}
 
 
 def _reliefs(runs: _Runs, settings: SimulationSettings, found: Found) -> tuple[Relief, ...]:
     """Each resource relieved at the first load that is not met."""
     if found.beyond is None:
         return ()
+    runs.fill([(f"relief {name}", found.beyond) for name, _, _ in reliefs(settings)])
     return tuple(
         Relief(resource=name, change=change, goodput=runs.band(f"relief {name}", found.beyond).expected)
         for name, change, _ in reliefs(settings)
@@ -220,23 +231,25 @@ def _changes(
     told: Told,
 ) -> list[Change]:
     """The capacity with each thing changed in turn, searched near the answer."""
-    rows: list[Change] = []
     everything = [(factor, change, "") for factor, change, _ in changes(settings)]
     everything += [(item.factor, item.change, item.refusal) for item in extras]
+    told(f"sensitivity to {len(everything)} changes")
+    there = runs.searches(
+        [f"{factor} {change}" for factor, change, refusal in everything if not refusal],
+        found.load,
+        max(question.resolution, 0.02),
+        is_base=False,
+    )
+    rows = []
     for factor, change, refusal in everything:
-        if refusal:
-            rows.append(Change(factor=factor, change=change, per_s=None, relative=None, refusal=refusal))
-            continue
-        told(f"sensitivity: {factor} {change}")
-        there = runs.search(
-            f"{factor} {change}", found.load, max(question.resolution, 0.02), with_bands=False
-        )
+        load = None if refusal else there[f"{factor} {change}"].load
         rows.append(
             Change(
                 factor=factor,
                 change=change,
-                per_s=there.load * base_per_s,
-                relative=there.load / found.load - 1,
+                per_s=None if load is None else load * base_per_s,
+                relative=None if load is None else load / found.load - 1,
+                refusal=refusal,
             )
         )
     return sorted(rows, key=lambda item: -abs(item.relative or 0.0))
