@@ -211,3 +211,28 @@ def test_sensitivity_names_what_changes(
     }
     assert rows[("output length", "x 1.25")] < 0 < rows[("output length", "x 0.8")]
     assert rows[("pool", "x 1.1")] == pytest.approx(0, abs=0.1)
+
+
+def test_waits_between_turns_are_compared(bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    sessions = (
+        Path(__file__).parents[2] / "data/traces/agentic-coding-claude-code/sessions.first-30-small.jsonl.gz"
+    )
+    asked = (
+        "--blocks",
+        "20000",
+        *bare,
+        "--workload",
+        str(sessions),
+        "--requests",
+        "20",
+        "--compare-tool-waits",
+    )
+    code, found = document(capsys, "simulate", *asked, "--max-model-len", "200K", "--exit-zero")
+    assert code == 0
+    rows = {row["policy"]: row["waste_token_s"] for row in found["tool_waits"]}
+    assert rows["least in hindsight"] == min(rows.values())
+    assert {"preserve", "discard"} <= set(rows)
+    code, found = document(capsys, "simulate", *asked[:-1], "--host-link", "1GB", "--exit-zero")
+    assert found["tool_waits"] is None
+    assert main(["simulate", *asked, "--host-link", "1GB", "--exit-zero"]) == 0
+    assert "swap is left out: it needs --host-link and a plan" in " ".join(capsys.readouterr().out.split())

@@ -236,3 +236,10 @@ def tool_wait_lines(rows: Sequence[ToolWaitRow], width: int) -> Iterator[Line]:
             )
         )
     yield from columns(table, right=range(1, 7), styles=("head",), width=width)
+    if not any(row.policy == "swap" for row in rows):
+        yield from wrapped(
+            "swap is left out: it needs --host-link and a plan that knows a token's bytes",
+            width,
+            first="  ",
+            style="dim",
+        )
