@@ -10,6 +10,7 @@ import msgspec
 from vramledger.errors import InputError
 from vramledger.models.sources.bounded_file import quote
 from vramledger.workload.columnar.findings import Findings
+from vramledger.workload.columnar.formats import sglang_log, vllm_log
 from vramledger.workload.columnar.formats.agent_runs import agent_run_pieces
 from vramledger.workload.columnar.formats.agentic import agentic_workload
 from vramledger.workload.columnar.formats.measured import measured_pieces
@@ -21,6 +22,8 @@ from vramledger.workload.columnar.formats.named_files import (
     parquet_pieces,
 )
 from vramledger.workload.columnar.formats.own import is_own, own_workload
+from vramledger.workload.columnar.formats.sglang_log import sglang_log_pieces
+from vramledger.workload.columnar.formats.vllm_log import vllm_log_pieces
 from vramledger.workload.columnar.piece import Piece
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columnar.tables import csv_header, parquet_names
@@ -29,6 +32,7 @@ from vramledger.workload.field_names import plain
 from vramledger.workload.reading_options import FORMATS, ReadingOptions
 
 Pieces = Callable[[Source, Findings], Iterator[Piece]]
+LOG_HEAD_BYTES = 2**23
 PARQUET, CSV, JSON = "Parquet", "CSV", "JSON lines"
 
 
@@ -54,6 +58,10 @@ _LINES = {
     "lmcache-agents": Trace("lmcache-agents", "line", agent_run_pieces, starts_at_first=True),
     "agentic": Trace("agentic", "line", whole=agentic_workload),
 }
+_LOGS = {
+    "vllm-log": Trace("vllm-log", "line", vllm_log_pieces, starts_at_first=True),
+    "sglang-log": Trace("sglang-log", "line", sglang_log_pieces, starts_at_first=True),
+}
 _COLUMNS = {
     CSV: Trace("columns", "row", csv_pieces),
     PARQUET: Trace("columns", "row", parquet_pieces),
@@ -78,7 +86,7 @@ def find_trace(source: Source, options: ReadingOptions) -> Trace:
         raise InputError(
             f"{source.name} is one JSON array; traces are JSON lines, an object a line", file=source.name
         )
-    if text[:1] == b"{":
+    if text[:1] == b"{" and sglang_log.JSON_RECEIVE not in head and sglang_log.JSON_FINISH not in head:
         return _json(source, options)
     if b"\0" in head:
         raise InputError(f"{source.name} is neither text nor Parquet", file=source.name)
@@ -125,7 +133,19 @@ def _json(source: Source, options: ReadingOptions) -> Trace:
     return _fitting(source, options, name, _LINES.get(name, _COLUMNS[JSON]))
 
 
+def _log(head: bytes) -> str | None:
+    """The engine whose request log this is: what it prints for one comes in the first lines, after those of its start."""
+    if any(mark in head for mark in (sglang_log.RECEIVE, sglang_log.FINISH, sglang_log.JSON_FINISH)):
+        return "sglang-log"
+    if vllm_log.RECEIVED in head or (b"Added request " in head and b"INFO" in head):
+        return "vllm-log"
+    return None
+
+
 def _text(source: Source, options: ReadingOptions) -> Trace:
+    log = _log(source.head(LOG_HEAD_BYTES))
+    if log is not None:
+        return _fitting(source, options, log, _LOGS[log])
     names, _ = csv_header(source)
     there = {plain(name) for name in names}
     if {"timestamp", "contexttokens", "generatedtokens"} <= there:
@@ -145,7 +165,7 @@ def _fitting(source: Source, options: ReadingOptions, seen: str, trace: Trace) -
         if trace is _COLUMNS[JSON] or seen in _LINES:
             same_kind = {**_LINES, "columns": _COLUMNS[JSON]}
         elif trace in (_COLUMNS[CSV], _AZURE, _BURSTGPT):
-            same_kind = {"columns": _COLUMNS[CSV], "azure": _AZURE, "burstgpt": _BURSTGPT}
+            same_kind = {"columns": _COLUMNS[CSV], "azure": _AZURE, "burstgpt": _BURSTGPT, **_LOGS}
         if asked in same_kind:
             return same_kind[asked]
     raise InputError(

@@ -93,13 +93,23 @@ def moments(cells: pa.Array) -> Cut:
 
 def looks_like_moments(cells: pa.Array) -> bool:
     """Whether the first cell that is not empty is a calendar time."""
-    cells = _plain(cells)
+    cells = first_cell(cells)
     if pa.types.is_timestamp(cells.type) or pa.types.is_date(cells.type):
         return True
-    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
+    if not len(cells) or not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
         return False
-    first = next((cell for cell in cells.to_pylist() if cell and cell.strip().lower() not in MISSING), "")
+    first: str = cells[0].as_py()
     return _as_number(first) is None and len(first) >= 10 and first[:4].isdecimal() and first[4] == "-"
+
+
+def first_cell(cells: pa.Array) -> pa.Array:
+    """The first cell that is not empty, or none."""
+    cells = _plain(cells)
+    for start in range(0, len(cells), 64):
+        part = cells.slice(start, 64).drop_null()
+        if len(part):
+            return part.slice(0, 1)
+    return cells.slice(0, 0)
 
 
 def texts(cells: pa.Array) -> tuple[list[str], Ints]:

@@ -81,6 +81,8 @@ class _Reading:
         self._trace = trace
         self._options = options
         self._start_ns = 0
+        self._sorts = False
+        self._has_ends = False
 
     def workload(self) -> Workload:
         found = self._findings()
@@ -90,7 +92,10 @@ class _Reading:
         count = 0
         for piece in self._pieces(found):
             disorder.see(piece)
+            if not disorder.count:
+                check_gaps(piece.columns.arrival_ns, piece.rows, found)
             self._count_long(piece, found)
+            self._has_ends = self._has_ends or piece.ends_ns is not None
             count += piece.columns.rows
             if held is not None:
                 held.append(piece)
@@ -112,10 +117,11 @@ class _Reading:
             columns = self._whole(merged(held), found)
             return Workload(self._header(found), lambda: _in_batches(columns))
         self._sorts = disorder.count > 0
-        turns = ConversationTurns()
-        for _ in self._stream(found, turns):
-            pass
-        self._note_turns(turns, found)
+        if self._sorts or self._has_ends:
+            turns = ConversationTurns()
+            for _ in self._stream(self._findings(), turns):
+                pass
+            self._note_turns(turns, found)
         return Workload(self._header(found), lambda: self._stream(self._findings(), ConversationTurns()))
 
     def _findings(self) -> Findings:
@@ -231,7 +237,8 @@ class _Reading:
         if self._sorts:
             pieces = in_windows(pieces, found)
         for piece in pieces:
-            check_gaps(piece.columns.arrival_ns, piece.rows, found)
+            if self._sorts:
+                check_gaps(piece.columns.arrival_ns, piece.rows, found)
             columns = piece.columns._replace(arrival_ns=piece.columns.arrival_ns - self._start_ns)
             if piece.ends_ns is not None and self._options.follow_parents:
                 columns = turns.follow(columns, _shifted(piece.ends_ns, self._start_ns))

@@ -8,7 +8,7 @@ import numpy as np
 
 from vramledger.errors import InputError
 from vramledger.workload.columnar.findings import Findings
-from vramledger.workload.columnar.numbers import Cut, looks_like_moments, moments, scaled_numbers
+from vramledger.workload.columnar.numbers import Cut, first_cell, looks_like_moments, moments, scaled_numbers
 from vramledger.workload.columns import Ints
 from vramledger.workload.field_names import unit_in
 from vramledger.workload.reading_options import UNIT_NS
@@ -43,8 +43,8 @@ class ArrivalTimes:
         return moments(cells) if self._calendar else scaled_numbers(cells, UNIT_NS[self._unit or "s"])
 
     def _choose(self, cells: Any) -> None:
-        seconds = scaled_numbers(cells, 1)
-        first = int(seconds.values[int(np.argmax(seconds.known))]) if seconds.known.any() else 0
+        seconds = scaled_numbers(first_cell(cells), 1)
+        first = int(seconds.values[0]) if seconds.known.any() else 0
         if self._unit is None:
             self._unit = next((unit for unit, ns in UNIT_NS.items() if _is_date(first * ns)), None)
             self._found.note(
