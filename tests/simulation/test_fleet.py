@@ -137,7 +137,8 @@ def test_a_fleet_of_any_engine_serves_everyone_once(router: Router, scheduling: 
             kv_bytes_per_token=10,
             link_bytes_per_s=1_000_000,
         )
-        _, outcomes = served(requests, scheduling=scheduling, blocks=40, fleet=fleet)
+        blocks = 400 if scheduling is Scheduling.LLAMACPP else 40
+        _, outcomes = served(requests, scheduling=scheduling, blocks=blocks, fleet=fleet)
         assert [one.number for one in outcomes] == list(range(30))
         assert {one.status for one in outcomes} == {Status.FINISHED}
         assert all(one.output_tokens == (1 + n % 9) * requests[n].branches for n, one in enumerate(outcomes))
@@ -210,3 +211,12 @@ def test_contradictions_are_told() -> None:
         served(turns(), tool_wait=ToolWait.PRESERVE, fleet=Fleet(replicas=2, prefill_replicas=1))
     with pytest.raises(InputError, match="prefix_load_percent"):
         served(turns(), fleet=Fleet(replicas=2, prefix_load_percent=50))
+
+
+def test_status_of_what_the_engine_failed_is_told() -> None:
+    # 24 requests of 96 tokens in the end, four slots, cells for two of them: all four are ended when cells run out.
+    requests = [ask(64, 32, at_ms=n) for n in range(24)]
+    _, uncapped = served(requests, blocks=12, max_num_seqs=4, scheduling=Scheduling.LLAMACPP)
+    assert {one.status for one in uncapped[:20]} == {Status.FAILED}
+    _, capped = served(requests, blocks=12, max_num_seqs=2, scheduling=Scheduling.LLAMACPP)
+    assert {one.status for one in capped} == {Status.FINISHED}

@@ -127,6 +127,7 @@ def test_tensorrt_llm_by_policy(llama: Checkpoint) -> None:
 
 def test_llamacpp_has_slots(llama: Checkpoint) -> None:
     scheduler = scheduler_of(on_h100(llama, "llamacpp", parallel=8))
+    assert scheduler.scheduling is Scheduling.LLAMACPP
     assert (scheduler.max_num_seqs, scheduler.max_num_batched_tokens) == (8, 2048)
     assert not scheduler.reserve_full_prompt
 

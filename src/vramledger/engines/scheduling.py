@@ -13,8 +13,8 @@ from vramledger.errors import InputError
 class EngineScheduling(Struct, frozen=True, kw_only=True):
     """The limits of one instance's scheduler.
 
-    `rules` names whose rules decide: "vllm", "sglang", "tensorrt-llm-no-evict", "tensorrt-llm-max-utilization" or
-    "static-batch". `reserved_blocks` are never given out (vLLM's null block), `uncached_first` is how a block without findable
+    `rules` names whose rules decide: "vllm", "sglang", "tensorrt-llm-no-evict", "tensorrt-llm-max-utilization",
+    "static-batch" or "llama.cpp". `reserved_blocks` are never given out (vLLM's null block), `uncached_first` is how a block without findable
     content comes back to the pool, `caps_admission` whether a whole prompt is reserved by what a windowed group can hold at
     most. The other fields are those of the simulation's `SchedulerSettings`, with the same names.
     """

@@ -47,6 +47,7 @@ class GroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     livelocked: int
     unfinished: int
     rejected: int
+    failed: int
     good: Annotated[int, Meta(description="Requests that met every aim.")]
     goodput: Annotated[float, Meta(description="good / offered.")]
     missed_ttft: int
@@ -257,6 +258,7 @@ def group_document(group: GroupSummary) -> GroupDocument:
         livelocked=group.livelocked,
         unfinished=group.unfinished,
         rejected=group.rejected,
+        failed=group.failed,
         good=group.good,
         goodput=group.goodput,
         missed_ttft=group.missed_ttft,

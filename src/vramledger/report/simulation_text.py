@@ -25,6 +25,7 @@ _STATES = (
     "livelocked",
     "unfinished",
     "rejected",
+    "failed",
 )
 
 

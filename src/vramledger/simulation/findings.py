@@ -163,6 +163,13 @@ def _decode(settings: SimulationSettings, requests: GroupSummary, pool: PoolSumm
             at_ps=pool.first_full_ps,
             summary=f"livelock of {counted(requests.livelocked, 'request')}; {top}",
         )
+    if requests.failed:
+        return Finding(
+            shortage=shortage,
+            level=Level.THREATENS,
+            at_ps=pool.first_full_ps,
+            summary=f"{counted(requests.failed, 'request')} ended with an error when the cells ran out: slots share more than there is; {top}",
+        )
     full = f"{pool.full_ps / PS_PER_S / 60:,.1f} min above {FULL:.0%} of the blocks ({pool.full_share:.1%} of the time)"
     preemptions = sum(item.preemptions for item in run.counters)
     if preemptions:

@@ -22,6 +22,8 @@ class Status(IntEnum):
     """The run's time ended first."""
     REJECTED = 6
     """An admission policy would not have it."""
+    FAILED = 7
+    """The engine ended it with an error, for want of room (llama.cpp's server)."""
 
 
 class RequestOutcome(Struct, frozen=True, kw_only=True, gc=False):

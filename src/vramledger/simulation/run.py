@@ -9,7 +9,7 @@ from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Run
 from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.schedulers.protocol import AdmissionPolicy
-from vramledger.simulation.settings import SimulationSettings, ToolWait
+from vramledger.simulation.settings import Scheduling, SimulationSettings, ToolWait
 
 if TYPE_CHECKING:
     from vramledger.simulation.outcome_columns import OutcomeColumns
@@ -96,6 +96,8 @@ def _contradictions(settings: SimulationSettings) -> Iterator[str]:
             f"max_num_batched_tokens is {scheduler.max_num_batched_tokens} and max_model_len {scheduler.max_model_len}: "
             "without chunked prefill a prompt of the full length must fit one step"
         )
+    if scheduler.scheduling is Scheduling.LLAMACPP and settings.tool_wait is not ToolWait.RELEASE:
+        yield f"tool_wait is {settings.tool_wait.value}: llama.cpp's slots keep what they hold until another request takes them"
     if fleet.prefix_load_percent < 100:
         yield f"prefix_load_percent is {fleet.prefix_load_percent}: below 100 no replica may be chosen where all are alike"
     if fleet.prefill_replicas and settings.tool_wait is not ToolWait.RELEASE:

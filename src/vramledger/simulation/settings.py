@@ -18,6 +18,7 @@ class Scheduling(StrEnum):
     TRTLLM_NO_EVICT = "tensorrt-llm-no-evict"
     TRTLLM_MAX_UTILIZATION = "tensorrt-llm-max-utilization"
     STATIC_BATCH = "static-batch"
+    LLAMACPP = "llama.cpp"
 
 
 class SchedulerSettings(Struct, frozen=True, kw_only=True):

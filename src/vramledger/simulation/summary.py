@@ -53,6 +53,7 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     livelocked: int = 0
     unfinished: int = 0
     rejected: int = 0
+    failed: int = 0
     good: int = 0
     missed_ttft: int = 0
     missed_tpot: int = 0

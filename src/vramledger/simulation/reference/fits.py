@@ -26,7 +26,7 @@ def can_ever_fit(settings: SimulationSettings, request: Request) -> bool:
         case Scheduling.TRTLLM_NO_EVICT | Scheduling.STATIC_BATCH | Scheduling.TRTLLM_MAX_UTILIZATION:
             # The first two reserve all that was asked for; the third looks a step ahead, up to that.
             tokens = request.prompt_tokens + expected_tokens
-        case Scheduling.VLLM:
+        case Scheduling.VLLM | Scheduling.LLAMACPP:
             pass
     return most_blocks(settings.layout, tokens, scheduler.max_num_batched_tokens) <= usable_blocks
 

@@ -110,6 +110,8 @@ class Replica:
             plan = self.scheduler.step(now_ps)
             self._sampler.record(now_ps, self._state())
             self._count(plan, now_ps)
+            for sequence in plan.failed:
+                self._leave(sequence, Status.FAILED, now_ps)
             if plan.scheduled:
                 self._plans.append(plan)
                 if self._progress.is_livelocked(plan, self.unfinished()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramledger.kvcache.blocks.pool import BlockPool
+from vramledger.simulation.schedulers.llamacpp import LlamacppScheduler
 from vramledger.simulation.schedulers.protocol import Scheduler
 from vramledger.simulation.schedulers.sglang import SglangScheduler
 from vramledger.simulation.schedulers.static_batch import StaticBatchScheduler
@@ -22,3 +23,5 @@ def scheduler_for(settings: SchedulerSettings, pool: BlockPool) -> Scheduler:
             return TrtllmScheduler(settings, pool)
         case Scheduling.STATIC_BATCH:
             return StaticBatchScheduler(settings, pool)
+        case Scheduling.LLAMACPP:
+            return LlamacppScheduler(settings, pool)

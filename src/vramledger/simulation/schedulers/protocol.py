@@ -27,16 +27,18 @@ class Scheduled(NamedTuple):
 class StepPlan:
     """What one scheduling decided. `scheduled` is in order: running sequences first, then those admitted.
 
-    `admitted` came from the queue (new or preempted before), `preempted` went back to it. `extra_ps` is time that the step takes besides
+    `admitted` came from the queue (new or preempted before), `preempted` went back to it, and `failed` the engine ended with an
+    error for want of room. `extra_ps` is time that the step takes besides
     its computation (blocks moved to the host and back).
     """
 
-    __slots__ = ("admitted", "extra_ps", "preempted", "scheduled")
+    __slots__ = ("admitted", "extra_ps", "failed", "preempted", "scheduled")
 
     def __init__(self) -> None:
         self.scheduled: list[Scheduled] = []
         self.admitted: list[Sequence] = []
         self.preempted: list[Sequence] = []
+        self.failed: list[Sequence] = []
         self.extra_ps = 0
 
 
