@@ -20,6 +20,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
+.PHONY: fidelity-blocks cache-curves
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
 demo: $(VENV)/.run
@@ -79,6 +80,16 @@ real-engines: $(VENV)/.dev
 	$(BIN)/python -m tools.real_engines --engine "$(ENGINE)" --table build/real-engines.md \
 		$(if $(filter vllm,$(ENGINE)),--version "$(VLLM)" --venv "$(VLLM_VENV)" \
 			$(if $(wildcard $(VLLM_VENV)),,--make "$(VLLM)" --uv "$(UV)"))
+
+# The block pool against vLLM's own block manager, block by block on random allocations (VLLM_VENV as `make conformance` builds it).
+fidelity-blocks: $(VENV)/.run
+	$(BIN)/python -m tools.fidelity.vllm_blocks --venv "$(VLLM_VENV)"
+
+# Hit shares over cache sizes beside an independent program's, which must be equal to the token: TRACE is a Mooncake trace.
+TRACE ?= data/traces/mooncake-fast25/conversation_trace.first-300000ms.jsonl.gz
+cache-curves:
+	PYTHONPATH=src $(UV) run --no-project --with kvcache-simulator==0.1.3 --with msgspec \
+		python -m tools.cache_curves "$(TRACE)" --blocks 300,409,1638
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

@@ -96,16 +96,16 @@ class LeastRecentlyUsed:
 LRU: Eviction = LeastRecentlyUsed
 
 
-class FirstInFirstOut:
-    """The content that was computed first goes first, however often it was used since."""
+class _Ranked:
+    """The lowest rank goes first; blocks without content go before all of them, the last to come back first.
+
+    A block that is hit while it waits leaves its entry in the heap: one whose rank is not `_entered` any more is skipped.
+    """
 
     def __init__(self, blocks: range) -> None:
         self._empty = list(reversed(blocks))
-        self._since = [0] * blocks.stop
-        self._clock = 0
-        self._waiting: list[tuple[int, int]] = []
-        # A block hit while it waits leaves its entry behind, for when it waits again.
-        self._entered = [-1] * blocks.stop
+        self._heap: list[tuple[int, int]] = []
+        self._entered: list[int | None] = [None] * blocks.stop
         self._is_waiting = bytearray(blocks.stop)
         self._length = len(blocks)
 
@@ -114,21 +114,18 @@ class FirstInFirstOut:
 
     def __iter__(self) -> Iterator[int]:
         yield from reversed(self._empty)
-        yield from (block for since, block in sorted(self._waiting) if self._is_current(since, block))
+        yield from (block for rank, block in sorted(set(self._heap)) if self._is_current(rank, block))
 
     def take(self) -> int:
         if not self._length:
             raise LookupError("no block is free")
         self._length -= 1
-        self._clock += 1
         if self._empty:
-            block = self._empty.pop()
-        else:
-            since, block = heappop(self._waiting)
-            while not self._is_current(since, block):
-                since, block = heappop(self._waiting)
-            self._is_waiting[block] = 0
-        self._since[block] = self._clock
+            return self._empty.pop()
+        self._drop_stale()
+        _, block = heappop(self._heap)
+        self._entered[block] = None
+        self._is_waiting[block] = 0
         return block
 
     def withdraw(self, block: int) -> None:
@@ -138,17 +135,62 @@ class FirstInFirstOut:
     def give_back(self, blocks: Sequence[int]) -> None:
         for block in blocks:
             self._is_waiting[block] = 1
-            if self._entered[block] != self._since[block]:
-                self._entered[block] = self._since[block]
-                heappush(self._waiting, (self._since[block], block))
+            rank = self._rank(block)
+            if self._entered[block] != rank:
+                self._entered[block] = rank
+                heappush(self._heap, (rank, block))
         self._length += len(blocks)
 
     def give_back_empty(self, blocks: Sequence[int]) -> None:
         self._empty.extend(reversed(blocks))
         self._length += len(blocks)
 
-    def _is_current(self, since: int, block: int) -> bool:
-        return bool(self._is_waiting[block]) and self._since[block] == since
+    def _rank(self, block: int) -> int:
+        raise NotImplementedError
+
+    def _drop_stale(self) -> None:
+        while self._heap and not self._is_current(*self._heap[0]):
+            heappop(self._heap)
+
+    def _is_current(self, rank: int, block: int) -> bool:
+        return bool(self._is_waiting[block]) and self._entered[block] == rank
+
+
+class FirstInFirstOut(_Ranked):
+    """The content that was computed first goes first, however often it was used since."""
+
+    def __init__(self, blocks: range) -> None:
+        super().__init__(blocks)
+        self._since = [0] * blocks.stop
+        self._taken = 0
+
+    def take(self) -> int:
+        block = super().take()
+        self._taken += 1
+        self._since[block] = self._taken
+        return block
+
+    def _rank(self, block: int) -> int:
+        return self._since[block]
 
 
 FIFO: Eviction = FirstInFirstOut
+
+
+class FarthestNextUse(_Ranked):
+    """What is needed last goes first: no order that cannot see the future hits more, so this bounds them all (Belady).
+
+    `next_use` is by block, kept by who knows the future: later is larger, and equals are not wanted.
+    """
+
+    def __init__(self, blocks: range, next_use: list[int]) -> None:
+        super().__init__(blocks)
+        self._next_use = next_use
+
+    def next_to_go(self) -> int | None:
+        """The next use of what would be lost next; None while a block without content is free, or none at all."""
+        self._drop_stale()
+        return -self._heap[0][0] if self._heap and not self._empty else None
+
+    def _rank(self, block: int) -> int:
+        return -self._next_use[block]

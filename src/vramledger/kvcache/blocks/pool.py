@@ -118,6 +118,10 @@ class BlockPool:
         """Block numbers a group in order of the tokens; NULL where a block was given back."""
         return tuple(tuple(table) for table in self._sequences[sequence].tables)
 
+    def reuse_order(self) -> list[int]:
+        """The free blocks, the next to be given out first."""
+        return list(self._store.order)
+
     def hit_tokens(self, keys: Sequence[int], *, boundary: int, limit_tokens: int) -> int:
         """Leading tokens whose content is in the pool, whole blocks, at most `limit_tokens` (vLLM: the prompt less one token).
 
