@@ -14,15 +14,9 @@ from math import exp, log
 from msgspec import Struct
 
 PLACES = {
-    "p5": 0.05,
-    "p10": 0.10,
-    "p25": 0.25,
-    "p50": 0.50,
-    "p75": 0.75,
-    "p90": 0.90,
-    "p95": 0.95,
-    "p99": 0.99,
-}
+    "p1": 0.01, "p5": 0.05, "p10": 0.10, "p25": 0.25, "p50": 0.50, "p75": 0.75, "p90": 0.90, "p95": 0.95, "p99": 0.99,
+    "p99_9": 0.999,
+}  # fmt: skip
 LARGEST = 2**40
 _TAIL = 0.0001
 
@@ -36,11 +30,13 @@ class Quantiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     p50: int
     p95: int
     p99: int
+    p1: int | None = None
     p5: int | None = None
     p10: int | None = None
     p25: int | None = None
     p75: int | None = None
     p90: int | None = None
+    p99_9: int | None = None
     min: int | None = None
     max: int | None = None
 

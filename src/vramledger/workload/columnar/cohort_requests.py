@@ -22,7 +22,7 @@ PREFILL_TOKENS_PER_S, DECODE_TOKENS_PER_S = 10_000, 50
 class CohortRequests:
     """Draws the requests of one cohort, always so many at once, and hands them out as they are wanted.
 
-    Identities begin at `first_id`; a text of the cohort has `ids_per_text` of them.
+    Identities of its texts begin at `first_id`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CohortRequests:
         self._stratified = stratified
         self._block_tokens = block_tokens
         self._first_id = first_id
-        self._ids_per_text = cohort.prompts.highest // block_tokens + 1
+        self._ids_per_text = ids_per_text(cohort, block_tokens)
         self._shares = bool(cohort.hit_share or cohort.prefix_tokens)
         self._text = SharedText(
             block_tokens=block_tokens,
@@ -102,6 +102,11 @@ class CohortRequests:
         if shared is None:
             return plain_rows(values)
         return plain_rows(values, self._first_id + texts * self._ids_per_text, shared)
+
+
+def ids_per_text(cohort: Cohort, block_tokens: int) -> int:
+    """Identities of one shared text: as many as the longest prompt has blocks."""
+    return cohort.prompts.highest // block_tokens + 1
 
 
 def template_of(cohort: Cohort, tenant: int, boundary: int) -> Ints:

@@ -7,6 +7,7 @@ of arrivals has a generator of its own, seeded by the caller's seed and its plac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from vramledger.workload.columnar.cohort_requests import (
     DECODE_TOKENS_PER_S,
     PREFILL_TOKENS_PER_S,
     CohortRequests,
+    ids_per_text,
 )
 from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
 from vramledger.workload.columnar.sessions import Sessions
@@ -30,7 +32,7 @@ BLOCK_TOKENS = 16
 NS = 10**9
 _WINDOW_REQUESTS = 32_768
 _BATCH_IDS = 4_000_000
-_IDS_A_COHORT = 2**37
+_SESSION_IDS = 2**37
 MOST_REQUESTS = 10**9
 _Source = Callable[[int], CohortRequests | Sessions]
 
@@ -65,12 +67,13 @@ def sample_workload(
         raise InputError(f"{duration_s:g} seconds are not more than 0 and at most 10^9", value=duration_s)
     tenants = tuple(dict.fromkeys(cohort.tenant for cohort in cohorts))
     boundaries = tuple(dict.fromkeys(cohort.forbids_sharing for cohort in cohorts))
+    first_ids = _first_ids(cohorts, block_tokens)
     end_ns = None if duration_s is None else round(duration_s * NS)
 
     def source(number: int) -> CohortRequests | Sessions:
         cohort = cohorts[number]
         tenant, boundary = tenants.index(cohort.tenant), boundaries.index(cohort.forbids_sharing)
-        first_id, own_seed = number * _IDS_A_COHORT, np.random.SeedSequence((seed, 0, number))
+        first_id, own_seed = first_ids[number], np.random.SeedSequence((seed, 0, number))
         if cohort.agent is not None:
             return Sessions(
                 cohort,
@@ -152,6 +155,19 @@ def _streams(cohorts: Sequence[Cohort], source: _Source, seed: int) -> tuple[lis
             for rate, one in zip(rates, sources, strict=True)
         )
     return made, rate_per_s
+
+
+def _first_ids(cohorts: Sequence[Cohort], block_tokens: int) -> list[int]:
+    """Where each cohort's identities begin: those of shared texts close together, then room for each agent's sessions."""
+    texts = [
+        0 if cohort.agent else cohort.prefixes * ids_per_text(cohort, block_tokens) for cohort in cohorts
+    ]
+    ends = list(accumulate(texts))
+    agents = accumulate(bool(cohort.agent) for cohort in cohorts)
+    return [
+        _SESSION_IDS * agent if cohort.agent else end - own
+        for cohort, own, end, agent in zip(cohorts, texts, ends, agents, strict=True)
+    ]
 
 
 def _merged(streams: Sequence[Stream], window_ns: int, end_ns: int | None) -> Iterator[Rows]:
