@@ -83,7 +83,7 @@ def test_several_processes_say_the_same() -> None:
 def test_a_burst_and_a_restart_by_hand() -> None:
     evaluator = Evaluator(study(table(200), question=QUIET))
 
-    def run(shape: Burst | Outage | None, load: float = 2.0) -> tuple[int, int, float]:
+    def run(shape: Burst | Outage | None, load: float = 2.0) -> tuple[int, int, float | None]:
         found = evaluator.measure(Task(case=BASE, replication=0, load=load, shape=shape))
         return found.herd, found.herd_good, found.calm_s
 
@@ -96,7 +96,9 @@ def test_a_burst_and_a_restart_by_hand() -> None:
     herd, good, calm_s = run(Outage(down_s=10.0, in_flight_s=0.0))
     assert herd == 20
     assert good == 5
-    assert 0 < calm_s < 10
+    # The queue of 20 is worked off by 3 a second. Who is sent after 5.2 s finds less than a second of it, and of a hundred requests in
+    # a row five, sent in the 2.5 s before, may be late.
+    assert calm_s == pytest.approx(2.7, abs=0.2)
 
 
 def test_changed_settings_are_the_same_bytes_and_times() -> None:

@@ -62,12 +62,13 @@ class BurstDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outage does. `calm_s` is how long after the restart the last request was sent that missed an aim."""
+    """What an outage does. `calm_s` is how long after the restart a hundred requests in a row are served as was asked,
+    null where the workload ends first."""
 
     down_s: float
     herd_requests: Annotated[int, Meta(description="Requests that come at once when it is back.")]
     herd_goodput: float
-    calm_s: float
+    calm_s: float | None
 
 
 class ReliefDocument(msgspec.Struct, frozen=True, kw_only=True):

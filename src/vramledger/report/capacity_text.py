@@ -111,12 +111,13 @@ def _headroom(found: Capacity, width: int) -> Iterator[Line]:
     yield from _burst_table(found)
     for restart in found.restarts:
         calm = (
-            "all of it served within the aims"
-            if not restart.calm_s and restart.herd_goodput == 1
-            else f"{restart.herd_goodput:.1%} of them served well, aims met again after {restart.calm_s:,.1f} s"
+            "aims not met again while requests last"
+            if restart.calm_s is None
+            else f"aims met again after {restart.calm_s:,.1f} s"
         )
         yield from wrapped(
-            f"restart after {restart.down_s:g} s down: {restart.herd:,} requests at once, {calm}",
+            f"restart after {restart.down_s:g} s down: {restart.herd:,} requests at once, "
+            f"{restart.herd_goodput:.1%} of them within the aims; {calm}",
             width,
             first="  ",
             rest="    ",

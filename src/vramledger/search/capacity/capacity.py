@@ -73,7 +73,7 @@ def study_of(
     if question.with_changes:
         cases |= {f"{factor} {change}": case for factor, change, case in changes(settings)}
         cases |= {f"{item.factor} {item.change}": item.case for item in extras if item.case is not None}
-    return Study(header=header, tables=tables, cases=cases, how=how)
+    return Study(header=header, tables=tables, cases=cases, aim=question.aim, how=how)
 
 
 def find_capacity(

@@ -13,11 +13,14 @@ from vramledger.simulation.summary import pool_summary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vramledger.simulation.measures import Mask
     from vramledger.simulation.outcome import PoolSample, Run
-    from vramledger.simulation.outcome_columns import OutcomeColumns
+    from vramledger.simulation.outcome_columns import Ints, OutcomeColumns
     from vramledger.workload.columns import RequestColumns
 
 NS_PER_S = 1_000_000_000
+CALM = 100
+"""Requests in a row by which it is told that service is as asked again."""
 _DECODER = msgspec.msgpack.Decoder(Measure)
 
 
@@ -43,7 +46,7 @@ class Evaluator:
         )
         if outcomes is None:
             raise RuntimeError("a run without a sink gives its outcomes")
-        return _measure(run, outcomes, case, self._study.blocks, since_ns, herd)
+        return _measure(run, outcomes, case, self._study.blocks, since_ns, herd, self._study.aim)
 
     def _table(self, case: Case, task: Task) -> RequestColumns:
         from vramledger.workload.columnar.load_shapes import with_outputs
@@ -81,15 +84,14 @@ def shaped(table: RequestColumns, task: Task) -> tuple[RequestColumns, int, int]
 
 
 def _measure(
-    run: Run, outcomes: OutcomeColumns, case: Case, blocks: int, since_ns: int, herd: int
+    run: Run, outcomes: OutcomeColumns, case: Case, blocks: int, since_ns: int, herd: int, aim: float
 ) -> Measure:
     from vramledger.simulation.measures import blocks_good, is_good, summary_of
 
     slo = case.settings.slo
     requests = summary_of(outcomes, slo).all
     since_ps = since_ns * 1000
-    missed = ~is_good(outcomes, slo) & (outcomes.sent_ps >= since_ps)
-    judged = is_good(outcomes, slo)[outcomes.sent_ps >= since_ps][:herd]
+    good, later = is_good(outcomes, slo), outcomes.sent_ps >= since_ps
     last_ps = requests.last_sent_ps
     left = (outcomes.sent_ps >= 0) & ((outcomes.end_ps < 0) | (outcomes.end_ps > last_ps))
     return Measure(
@@ -102,9 +104,24 @@ def _measure(
         end_s=run.end_ps / PS_PER_S,
         left_at_last_arrival=int(left.sum()),
         herd=herd,
-        herd_good=int(judged.sum()),
-        calm_s=(int(outcomes.sent_ps[missed].max()) - since_ps) / PS_PER_S if missed.any() else 0.0,
+        herd_good=int(good[later][:herd].sum()),
+        calm_s=calm_s(outcomes.sent_ps[later] - since_ps, good[later], aim) if herd else None,
     )
+
+
+def calm_s(sent_ps: Ints, good: Mask, aim: float) -> float | None:
+    """When service is as asked again: seconds to the first of `CALM` requests in a row, in order of sending, of which enough are good.
+
+    None where that does not happen while requests last.
+    """
+    import numpy as np
+
+    if len(good) < CALM:
+        return None
+    order = np.argsort(sent_ps, kind="stable")
+    sums = np.concatenate([[0], np.cumsum(good[order])])
+    met = np.flatnonzero(sums[CALM:] - sums[:-CALM] >= aim * CALM)
+    return float(sent_ps[order][met[0]]) / PS_PER_S if len(met) else None
 
 
 def _peaks(samples: Sequence[PoolSample], spans: int) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ def restarts(shaped: Shaped, load: float, span_s: float, in_flight_s: float) -> 
             down_s=shape.down_s,
             herd=max(item.herd for item in measures),
             herd_goodput=_herd_goodput(measures),
-            calm_s=max(item.calm_s for item in measures),
+            calm_s=_longest([item.calm_s for item in measures]),
         )
         for shape, measures in zip(shapes, found, strict=True)
     )
@@ -61,3 +61,8 @@ def restarts(shaped: Shaped, load: float, span_s: float, in_flight_s: float) -> 
 def _herd_goodput(measures: Sequence[Measure]) -> float:
     herd = sum(item.herd for item in measures)
     return sum(item.herd_good for item in measures) / herd if herd else 1.0
+
+
+def _longest(times_s: Sequence[float | None]) -> float | None:
+    known = [item for item in times_s if item is not None]
+    return max(known) if len(known) == len(times_s) else None

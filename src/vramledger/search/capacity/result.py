@@ -51,12 +51,12 @@ class BurstRoom(Struct, frozen=True, kw_only=True):
 
 class RestartRoom(Struct, frozen=True, kw_only=True):
     """What an outage of `down_s` does: requests that come at once, the share of them served well, and how long after the
-    restart the last request was sent that was not."""
+    restart service is as asked again, None where requests end first."""
 
     down_s: float
     herd: int
     herd_goodput: float
-    calm_s: float
+    calm_s: float | None
 
 
 class Capacity(Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ class Task(Struct, frozen=True, kw_only=True):
 class Measure(Struct, frozen=True, kw_only=True):
     """What a run says. `blocks` are (good, offered) over runs of consecutive requests, `peaks` the most active tokens
     in each of as many spans of time. Of a shaped run, `herd` requests came at once or in the burst, and `calm_s` is how long after the
-    burst's beginning or the restart the last request was sent that missed an aim."""
+    burst's beginning or the restart service is as asked again, None where requests end first."""
 
     requests: GroupSummary
     pool: PoolSummary
@@ -63,7 +63,7 @@ class Measure(Struct, frozen=True, kw_only=True):
     left_at_last_arrival: int
     herd: int = 0
     herd_good: int = 0
-    calm_s: float = 0.0
+    calm_s: float | None = None
 
 
 class Study(Struct, frozen=True, kw_only=True):
@@ -75,5 +75,6 @@ class Study(Struct, frozen=True, kw_only=True):
     header: WorkloadHeader
     tables: Mapping[str, tuple[RequestColumns, ...]]
     cases: Mapping[str, Case]
+    aim: float = 0.99
     blocks: int = 20
     how: str = "auto"
