@@ -113,6 +113,23 @@ def test_prompts_longer_than_the_model_are_counted(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("at", ["4611686018427387904", "5e18"])
+def test_a_time_that_no_clock_shows_is_told(tmp_path: Path, at: str) -> None:
+    row = f'{{"timestamp":{at},"input_length":9,"output_length":1,"hash_ids":[1]}}\n'
+    with pytest.raises(InputError, match=r"line 1: .*(too far away|timestamp)"):
+        read(tmp_path, row)
+
+
+def test_what_is_no_utf_8_is_shown_with_marks(tmp_path: Path) -> None:
+    workload = read(
+        tmp_path,
+        b"arrival_s,prompt,output,user\n0,1,1,caf\xe9\n1,1,1,caf\xc3\xa9\n1,1\xff\n",
+        on_bad_row="skip",
+    )
+    assert workload.header.tenants == ("", "caf\ufffd", "caf\xe9")
+    assert workload.table().rows == 2
+
+
 def line(chat: int, parent: int, at: float, ids: list[int], tokens: int = 40) -> str:
     return (
         f'{{"chat_id":{chat},"parent_chat_id":{parent},"timestamp":{at},"input_length":{tokens},"output_length":30,'

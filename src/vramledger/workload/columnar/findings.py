@@ -16,6 +16,11 @@ MOST_NAMES = 2**20
 MOST_CONVERSATIONS = 2**24
 
 
+def too_long(max_model_len: int) -> str:
+    """What is said of requests that the model has no room for."""
+    return f"with a prompt longer than the model's {max_model_len:,} tokens: such never fit"
+
+
 class Findings:
     """Notes and numbers of names of one pass over a trace; the same file gives the same ones.
 

@@ -19,7 +19,6 @@ from vramledger.workload.columns import BATCH, Ints, columns_with
 T = TypeVar("T")
 Tokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 BlockId = Annotated[int, Meta(ge=0, lt=2**62)]
-SERIAL_S = Annotated[float, Meta(ge=0, le=LATEST_NS / 10**9)]
 BOM = b"\xef\xbb\xbf"
 
 
@@ -108,8 +107,15 @@ def checked_piece(
     return kept(Piece(columns, rows, ids=ids, parent_ids=parent_ids, ends_ns=ends_ns), good)
 
 
-def serial_ns(values: Sequence[int | float], unit_ns: int) -> Ints:
-    """Times of JSON in nanoseconds: whole numbers exactly, fractions rounded."""
+def serial_ns(values: Sequence[int | float], unit_ns: int, rows: Ints, found: Findings) -> Ints:
+    """Times of JSON in nanoseconds: whole numbers exactly, fractions rounded.
+
+    Raises InputError for one that is too far away in its unit.
+    """
+    most = LATEST_NS // unit_ns
+    for place, value in enumerate(values):
+        if value > most:
+            found.refuse(int(rows[place]), "has a time that is too far away for its unit", value=value)
     if all(type(value) is int for value in values):
         return np.array([value * unit_ns for value in values], dtype=np.int64)
     return scaled_floats(np.array(values, dtype=np.float64), unit_ns)

@@ -16,7 +16,7 @@ from vramledger.errors import InputError
 from vramledger.units import counted
 from vramledger.workload.columnar.chains import chained, is_chained
 from vramledger.workload.columnar.detection import Trace, find_trace
-from vramledger.workload.columnar.findings import Findings
+from vramledger.workload.columnar.findings import Findings, too_long
 from vramledger.workload.columnar.linking import continued, later_children, later_in_groups
 from vramledger.workload.columnar.ordering import Disorder, in_order, in_windows
 from vramledger.workload.columnar.piece import Piece, merged, part
@@ -139,7 +139,7 @@ class _Reading:
         most = self._options.max_model_len
         if most is not None:
             longer = piece.rows[piece.columns.prompt_tokens > most].tolist()
-            found.count(f"with a prompt longer than the model's {most:,} tokens: such never fit", longer)
+            found.count(too_long(most), longer)
 
     def _bounded(self, held: list[Piece]) -> list[Piece] | None:
         """`held`, or None where it is too much and can be streamed."""

@@ -55,6 +55,11 @@ class OrderedRuns:
         self._columns = columns
         self._counts = counts
 
+    @property
+    def rows(self) -> int:
+        """How many requests there are."""
+        return self._columns.rows
+
     def batches(self) -> Iterator[RequestColumns]:
         """All requests."""
         columns, counts = self._columns, self._counts

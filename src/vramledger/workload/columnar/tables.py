@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,8 @@ CSV_BLOCK_BYTES = 2**22
 _LINE_END = re.compile(r"\r\n|\n|\r")
 HEAD_BYTES = 2**16
 MOST_COLUMNS = 2_000
+# What Arrow raises for files that are not what they say; a text that is no UTF-8 is a ValueError.
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 Batches = Iterator[tuple[dict[str, Any], Ints]]
 
 
@@ -69,7 +73,7 @@ def csv_batches(
             while skipped < skip_bytes and (past := file.read(min(skip_bytes - skipped, CSV_BLOCK_BYTES))):
                 skipped += len(past)
             reader = pa.csv.open_csv(
-                pa.PythonFile(file, mode="r"),
+                pa.PythonFile(io.BufferedReader(_Utf8(file), CSV_BLOCK_BYTES), mode="r"),
                 read_options=pa.csv.ReadOptions(
                     use_threads=False,
                     block_size=CSV_BLOCK_BYTES,
@@ -99,7 +103,7 @@ def csv_batches(
                         {name: part.column(place) for place, name in enumerate(wanted)},
                         rows[start : start + BATCH],
                     )
-    except pa.ArrowInvalid as problem:
+    except pa.ArrowException as problem:
         if broken:
             found.refuse(*broken[-1])
         if row == 1 and "Empty CSV" in str(problem):
@@ -110,6 +114,31 @@ def csv_batches(
         ) from None
     for number, why in broken:
         found.bad(number, why)
+
+
+class _Utf8(io.RawIOBase):
+    """A file's bytes with marks in place of what is no UTF-8: Arrow tells of such lines on stderr, past every caller."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._left:
+            data = self._file.read(CSV_BLOCK_BYTES)
+            is_plain = data.isascii() and not self._decoder.getstate()[0]
+            self._left = data if is_plain else self._decoder.decode(data, final=not data).encode()
+            if not data:
+                break
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
 
 
 def _numbers(first: int, count: int, broken: list[tuple[int, str]]) -> Ints:
@@ -146,23 +175,32 @@ def parquet_batches(source: Source, wanted: Sequence[str]) -> Batches:
     """(cells by column, row numbers from 1)."""
     row = 1
     with _parquet(source) as file:
-        try:
-            for batch in file.iter_batches(batch_size=BATCH, columns=list(wanted), use_threads=False):
-                rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
-                row += batch.num_rows
-                yield {name: batch.column(batch.schema.get_field_index(name)) for name in wanted}, rows
-        except (pa.ArrowInvalid, OSError) as problem:
-            raise _damaged(source, problem, after=row - 1) from None
+        batches = file.iter_batches(batch_size=BATCH, columns=list(wanted), use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                cells = {name: batch.column(batch.schema.get_field_index(name)) for name in wanted}
+            except _UNREADABLE as problem:
+                raise _damaged(source, problem, after=row - 1) from None
+            rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+            row += batch.num_rows
+            yield cells, rows
 
 
-def _parquet(source: Source) -> Any:
+@contextmanager
+def _parquet(source: Source) -> Iterator[Any]:
     if source.is_gzip:
         raise InputError(f"{source.name} is Parquet inside gzip; decompress it first", file=source.name)
     source.open().close()
     try:
-        return pa.parquet.ParquetFile(source.path, memory_map=False, buffer_size=2**22)
-    except (pa.ArrowInvalid, OSError) as problem:
+        file = pa.parquet.ParquetFile(source.path, memory_map=False, buffer_size=2**22)
+        file.schema_arrow.names  # noqa: B018 - a damaged schema shows here
+    except _UNREADABLE as problem:
         raise _damaged(source, problem, after=0) from None
+    with file:
+        yield file
 
 
 def _damaged(source: Source, problem: Exception, *, after: int) -> InputError:

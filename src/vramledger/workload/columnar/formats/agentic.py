@@ -8,6 +8,7 @@ count from its start. Conversations have no common clock: when they start is cho
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated
 
@@ -16,9 +17,10 @@ from msgspec import Meta, Struct, field
 
 from vramledger.errors import InputError
 from vramledger.units import counted
-from vramledger.workload.columnar.findings import Findings
+from vramledger.workload.columnar.findings import Findings, too_long
 from vramledger.workload.columnar.json_lines import BlockId, Tokens, decoded
 from vramledger.workload.columnar.linking import continued, later_in_groups
+from vramledger.workload.columnar.piece import LATEST_NS
 from vramledger.workload.columnar.runs import HeldRuns
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columns import Ints, RequestColumns, Workload, columns_with
@@ -69,28 +71,25 @@ def agentic_workload(source: Source, found: Findings) -> Workload:
     found.note(f"read as agentic: {FORMATS['agentic']}")
     held = HeldRuns()
     base, carried, subagents = 0, 0, 0
-    laid: list[tuple[int, _Conversation]] = list(decoded(source, found, _Conversation))
-    starts = _starts(found.options.starts, len(laid))
+    starts = _starts(found.options.starts)
     names: set[str] = set()
-    for (line, conversation), start_ns in zip(laid, starts.tolist(), strict=True):
-        if conversation.id and conversation.id in names:
-            found.bad(line, "is a conversation whose id came before", value=conversation.id)
+    for line, conversation in decoded(source, found, _Conversation):
+        name = conversation.id or f"line {line}"
+        if name in names:
+            found.bad(line, "is a conversation whose id came before", value=name)
             continue
-        names.add(conversation.id)
-        _check_block_size(conversation.block_size, line, found)
-        columns, threads, most = _columns(conversation, line, start_ns, base, found)
+        names.add(name)
+        _check_alike(conversation, line, found)
+        columns, threads, most = _columns(conversation, line, next(starts), base, found)
         subagents += threads - 1
-        base = _next_base(base, most, conversation, line, found)
+        base = _next_base(base, most, line, found)
+        thread, columns = columns.priority, columns._replace(priority=np.zeros_like(columns.priority))
         if found.options.link_turns and columns.rows:
-            groups = columns.priority.copy()
-            columns = columns._replace(priority=np.zeros_like(groups))
-            columns, more = continued(columns, conversation.block_size, later_in_groups(groups))
+            columns, more = continued(columns, conversation.block_size, later_in_groups(thread))
             carried += more
-        else:
-            columns = columns._replace(priority=np.zeros_like(columns.priority))
         held.add(columns)
     ordered = held.in_order()
-    if not any(batch.rows for batch in ordered.batches()):
+    if not ordered.rows:
         raise InputError(f"{source.name} holds no request", file=source.name)
     _note(found, len(names), subagents, carried)
     header = WorkloadHeader(
@@ -120,27 +119,36 @@ def _note(found: Findings, conversations: int, subagents: int, carried: int) -> 
         )
 
 
-def _starts(starts: Starts, count: int) -> Ints:
-    if starts.kind == "together":
-        return np.zeros(count, dtype=np.int64)
-    if starts.kind == "even":
-        return np.arange(count, dtype=np.int64) * starts.gap_ns
-    gaps = np.random.default_rng(starts.seed).exponential(starts.gap_ns, count)
-    if count:
-        gaps[0] = 0.0
-    return np.rint(np.cumsum(gaps)).astype(np.int64)
+def _starts(starts: Starts) -> Iterator[int]:
+    """When one conversation after the other starts."""
+    rng = np.random.default_rng(starts.seed)
+    at = 0.0
+    while True:
+        yield round(at)
+        if starts.kind == "even":
+            at += starts.gap_ns
+        elif starts.kind == "poisson":
+            at += float(rng.exponential(starts.gap_ns))
+        if at > LATEST_NS // 2:
+            raise InputError(f"conversations {starts.gap_ns / 1e9:,.6g} s apart would start too far away")
 
 
-def _check_block_size(size: int, line: int, found: Findings) -> None:
+def _check_alike(conversation: _Conversation, line: int, found: Findings) -> None:
+    """All conversations must have blocks of one length, and ids of one scope."""
     if found.block_tokens is None:
-        found.block_tokens = size
-    elif found.block_tokens != size:
-        found.refuse(line, f"has blocks of {size} tokens, conversations before it of {found.block_tokens}")
+        found.block_tokens = conversation.block_size
+    elif found.block_tokens != conversation.block_size:
+        found.refuse(
+            line,
+            f"has blocks of {conversation.block_size} tokens, conversations before it of {found.block_tokens}",
+        )
+    if conversation.hash_id_scope != "local":
+        found.refuse(
+            line, "has block ids of another scope than its own conversation", value=conversation.hash_id_scope
+        )
 
 
-def _next_base(base: int, most: int, conversation: _Conversation, line: int, found: Findings) -> int:
-    if conversation.hash_id_scope == "global":
-        return 0
+def _next_base(base: int, most: int, line: int, found: Findings) -> int:
     if base + most + 1 > MOST_IDS:
         found.refuse(
             line, f"has block ids so large that conversations' ranges end above {MOST_IDS}", value=most
@@ -207,6 +215,9 @@ def _usable(sent: list[_Sent], line: int, block_tokens: int, found: Findings) ->
             found.bad(line, why, value=f"request {place + 1}", then="without one of its requests")
             place_of[place] = place_of[item.parent]
             continue
+        longest = found.options.max_model_len
+        if longest is not None and call.prompt_tokens > longest:
+            found.count(too_long(longest), (line,))
         if not call.output_tokens:
             found.count("with an output of no tokens, counted as 1: engines make one", (line,))
         item.parent = place_of[item.parent]

@@ -8,7 +8,14 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from vramledger.workload.columnar.findings import Findings
-from vramledger.workload.columnar.json_lines import BlockId, Tokens, checked_piece, decoded, in_batches
+from vramledger.workload.columnar.json_lines import (
+    BlockId,
+    Tokens,
+    checked_piece,
+    decoded,
+    in_batches,
+    serial_ns,
+)
 from vramledger.workload.columnar.piece import LATEST_NS, Piece
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.reading_options import UNIT_NS
@@ -31,7 +38,7 @@ def measured_pieces(source: Source, found: Findings) -> Iterator[Piece]:
         yield checked_piece(
             found,
             rows,
-            arrival_ns=[item.arrival_time_ns * unit for item in batch],
+            arrival_ns=serial_ns([item.arrival_time_ns for item in batch], unit, rows, found),
             prompt_tokens=[item.input_toks for item in batch],
             output_tokens=[item.output_toks for item in batch],
             blocks=[item.prompt_block16_ids for item in batch],

@@ -50,7 +50,7 @@ def mooncake_pieces(source: Source, found: Findings) -> Iterator[Piece]:
         yield checked_piece(
             found,
             rows,
-            arrival_ns=serial_ns([item.timestamp for item in batch], unit),
+            arrival_ns=serial_ns([item.timestamp for item in batch], unit, rows, found),
             prompt_tokens=[item.input_length for item in batch],
             output_tokens=[item.output_length for item in batch],
             blocks=[item.hash_ids for item in batch],
@@ -65,7 +65,7 @@ def bailian_pieces(source: Source, found: Findings) -> Iterator[Piece]:
         yield checked_piece(
             found,
             rows,
-            arrival_ns=serial_ns([item.timestamp for item in batch], unit),
+            arrival_ns=serial_ns([item.timestamp for item in batch], unit, rows, found),
             prompt_tokens=[item.input_length for item in batch],
             output_tokens=[item.output_length for item in batch],
             blocks=[item.hash_ids for item in batch],

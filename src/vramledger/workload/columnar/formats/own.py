@@ -10,7 +10,8 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from vramledger.errors import InputError
-from vramledger.workload.columnar.findings import Findings
+from vramledger.units import counted
+from vramledger.workload.columnar.findings import Findings, too_long
 from vramledger.workload.columnar.json_lines import BlockId, decoded, in_batches
 from vramledger.workload.columnar.named import block_lists
 from vramledger.workload.columnar.numbers import whole_numbers
@@ -63,11 +64,16 @@ def own_workload(source: Source, found: Findings) -> Workload:
     """The workload with the header that was written. Raises InputError for what this program would not have written."""
     header = _header(source)
     held: list[RequestColumns] | None = []
+    most, longer = found.options.max_model_len, 0
     for batch in _checked(source, found, header):
+        longer += 0 if most is None else int(np.count_nonzero(batch.prompt_tokens > most))
         if held is not None:
             held.append(batch)
             if sum(array.nbytes for part in held for array in part) > HELD_BYTES:
                 held = None
+    if most is not None and longer:
+        note = f"{counted(longer, 'request')} {too_long(most)}"
+        header = msgspec.structs.replace(header, notes=(*header.notes, note))
     if held is not None:
         return Workload.of(header, joined(held))
     return Workload(header, lambda: _checked(source, found, header))

@@ -38,6 +38,8 @@ class LineTimes:
         if found is None:
             return None
         year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+        if year and not 1970 <= year < 2200:
+            return None
         if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
             return None
         fraction = found[7] or b""
