@@ -95,7 +95,7 @@ def test_windows_are_the_models_and_bound_what_an_admission_counts(gemma: Checkp
     assert (len(windows), len(groups)) == (6, 7)
     assert {group.window_tokens for group in windows} == {1024}
     assert all(group.admission_blocks for group in windows)
-    older = on_h100(gemma, "vllm==0.20.2", max_model_len=32768)
+    older = on_h100(gemma, "vllm==0.19.0", max_model_len=32768)
     assert not any(group.admission_blocks for group in layout_of(older, model=gemma.model).groups)
 
 

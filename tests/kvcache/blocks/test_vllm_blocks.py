@@ -14,17 +14,18 @@ RECORDED = sorted((Path(__file__).parent / "recorded").glob("vllm-*-blocks.jsonl
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_every_block_is_vllms_own(path: Path) -> None:
+    minor = int(path.name.split(".")[1])
     shapes: set[str] = set()
     kinds: set[int] = set()
     hits = 0
     for case, theirs in read(path):
-        assert lines_of(case) == theirs, case["name"]
+        assert lines_of(case, minor) == theirs, case["name"]
         shapes.add(case["name"].rpartition(f"-{case['retention']}-")[0])
         kinds.update(line[0] for line in theirs)
         hits += sum(line[2] > 0 for line in theirs if line[0] == 3)
     assert shapes == set(SHAPES)
     assert kinds == {1, 2, 3, 4}, "a preemption, a growth, an admission and an end"
-    assert hits > 500
+    assert hits > 100
 
 
 def test_there_is_a_record() -> None:

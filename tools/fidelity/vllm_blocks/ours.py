@@ -8,15 +8,22 @@ from tools.fidelity.vllm_blocks.script import Asked, Line, Run
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.kvcache.blocks.pool import BlockPool
 
+# Up to 0.22 blocks of groups with blocks of their own size are findable before the least whole number of all groups' blocks is
+# filled: of two blocks with the same content a hit may then take the other one. That is left out.
+CAPPED_SINCE, UNCACHED_FIRST_SINCE, JUNCTIONS_SINCE = 20, 24, 26
+
 
 class OurCache:
-    """A BlockPool; a block's key is a number for all the text up to its end."""
+    """A BlockPool by the rules of one release; a block's key is a number for all the text up to its end."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, minor: int) -> None:
+        self._is_capped = minor >= CAPPED_SINCE
+        self._has_junctions = minor >= JUNCTIONS_SINCE
         self.layout = PoolLayout(
             num_blocks=case["blocks"],
             reserved_blocks=1,
             groups=tuple(_group(*group) for group in case["groups"]),
+            uncached_first=minor >= UNCACHED_FIRST_SINCE,
             retention_tokens=case["retention"],
         )
         self.pool = BlockPool(self.layout)
@@ -32,12 +39,12 @@ class OurCache:
         keys = [self._names.setdefault(tuple(text[:end]), len(self._names)) for end in ends]
         self._keys[request.number] = keys
         hit, longest = self.pool.shared_prefix(keys, boundary=0, limit_tokens=len(request.prompt) - 1)
-        return hit, longest if longest > hit else 0
+        return hit, longest if longest > hit and self._has_junctions else 0
 
     def open(self, request: Asked, hit: int, junction: int, tokens: int) -> bool:
         keys, prompt = self._keys[request.number], len(request.prompt)
         whole = self.pool.needed_blocks(
-            request.number, prompt, keys=keys, boundary=0, hit_tokens=hit, is_capped=True
+            request.number, prompt, keys=keys, boundary=0, hit_tokens=hit, is_capped=self._is_capped
         )
         is_open = whole <= self.pool.free_blocks and self.pool.open(
             request.number,
@@ -72,8 +79,9 @@ class OurCache:
         return tables, self.pool.reuse_order()
 
 
-def lines_of(case: Case) -> list[Line]:
-    return Run(case, OurCache(case)).play()
+def lines_of(case: Case, minor: int) -> list[Line]:
+    """The run as vLLM 0.`minor` would have it."""
+    return Run(case, OurCache(case, minor)).play()
 
 
 def _group(kind: str, block_tokens: int, window: int) -> BlockGroup:

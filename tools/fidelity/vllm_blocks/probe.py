@@ -7,6 +7,7 @@ count, as up to 0.26.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -20,7 +21,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 import vllm  # type: ignore[import-not-found,unused-ignore]
-from tools.fidelity.vllm_blocks.cases import IN_FLIGHT_TOKENS, MAX_MODEL_LEN, admission_blocks
+from tools.fidelity.vllm_blocks.cases import IN_FLIGHT_TOKENS, MAX_MODEL_LEN
 from tools.fidelity.vllm_blocks.script import Asked, Run
 from vllm.sampling_params import SamplingParams  # type: ignore[import-not-found,unused-ignore]
 from vllm.utils.hashing import sha256  # type: ignore[import-not-found,unused-ignore]
@@ -53,7 +54,8 @@ class TheirCache:
     def __init__(self, case: Mapping[str, Any]) -> None:
         sizes = [size for _, size, _ in case["groups"]]
         hash_size = math.gcd(*sizes)
-        config = KVCacheConfig(
+        config = _called(
+            KVCacheConfig,
             num_blocks=case["blocks"],
             kv_cache_tensors=[],
             kv_cache_groups=[
@@ -62,16 +64,16 @@ class TheirCache:
             ],
             prefix_cache_retention_interval=case["retention"],
         )
-        self.manager = KVCacheManager(
-            config,
+        self.manager = _called(
+            KVCacheManager,
+            kv_cache_config=config,
             max_model_len=MAX_MODEL_LEN,
             scheduler_block_size=math.lcm(*sizes),
             hash_block_size=hash_size,
             max_in_flight_tokens=IN_FLIGHT_TOKENS,
+            max_num_batched_tokens=IN_FLIGHT_TOKENS,
             enable_caching=True,
         )
-        caps = [one.max_admission_blocks_per_request for one in self.manager.coordinator.single_type_managers]
-        assert caps == [admission_blocks(*group) for group in case["groups"]]
         self._hasher = get_request_block_hasher(hash_size, sha256)
         self._requests: dict[int, Request] = {}
         self._hits: dict[int, Any] = {}
@@ -82,7 +84,8 @@ class TheirCache:
     def look_up(self, request: Asked) -> tuple[int, int]:
         params = SamplingParams(max_tokens=len(request.outputs))
         known = Request(str(request.number), list(request.prompt), params, None, block_hasher=self._hasher)
-        blocks, hit, junction = self.manager.get_computed_blocks(known)
+        blocks, hit, *rest = self.manager.get_computed_blocks(known)
+        junction = rest[0] if rest else 0
         known.shared_prefix_boundary = junction
         self._requests[request.number], self._hits[request.number] = known, blocks
         return hit, junction
@@ -90,7 +93,13 @@ class TheirCache:
     def open(self, request: Asked, hit: int, junction: int, tokens: int) -> bool:
         known = self._requests[request.number]
         blocks = self._hits.pop(request.number)
-        if self.manager.allocate_slots(known, tokens, hit, blocks, full_sequence_must_fit=True) is None:
+        if hasattr(self.manager, "can_fit_full_sequence"):
+            if not self.manager.can_fit_full_sequence(known, hit, blocks):
+                return False
+            allocated = self.manager.allocate_slots(known, tokens, hit, blocks)
+        else:
+            allocated = self.manager.allocate_slots(known, tokens, hit, blocks, full_sequence_must_fit=True)
+        if allocated is None:
             return False
         known.num_computed_tokens = hit + tokens
         known.status = RequestStatus.RUNNING
@@ -116,6 +125,12 @@ class TheirCache:
         ]
         free = self.manager.block_pool.free_block_queue.get_all_free_blocks()
         return tables, [block.block_id for block in free]
+
+
+def _called(kind: Any, **values: Any) -> Any:
+    """The class made of those values that its release knows."""
+    known = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in values.items() if name in known})
 
 
 def _spec(kind: str, block_tokens: int, window: int) -> Any:
@@ -146,7 +161,11 @@ def main() -> None:
     if hasattr(MambaManager, "_cache_partial_tail_block"):
         _only_new_states_are_fresh()
     print(json.dumps({"ready": vllm.__version__}), flush=True)
+    retains = "prefix_cache_retention_interval" in inspect.signature(KVCacheConfig).parameters
     for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        if case["retention"] is not None and not retains:
+            print(json.dumps({"lines": None}), flush=True)
+            continue
         print(json.dumps({"lines": Run(case, TheirCache(case)).play()}, separators=(",", ":")), flush=True)
 
 

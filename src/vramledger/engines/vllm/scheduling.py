@@ -1,7 +1,7 @@
 """What vLLM V1 schedules by.
 
 Source: vllm config/scheduler.py and v1/core/sched/scheduler.py of 0.18.1, 0.19.0, 0.20.2, 0.23.0, 0.24.0 and 0.33.0: the whole
-prompt is reserved since 0.19 (`scheduler_reserve_full_isl`), with windows in mind since 0.21, the watermark is a setting since
+prompt is reserved since 0.19 (`scheduler_reserve_full_isl`), with windows in mind since 0.20.2, the watermark is a setting since
 0.24 (0 unless set), and a long prefill that is alone is unbounded since 0.31. v1/core/block_pool.py: block 0 is the null block;
 blocks without a hash are the next to be given out since 0.24.
 """
@@ -27,7 +27,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
         rules="vllm",
         reserved_blocks=1,
         uncached_first=version.since(24),
-        caps_admission=version.since(21),
+        caps_admission=version.since(20, 2),
         max_num_seqs=planned.count("max_num_seqs"),
         max_num_batched_tokens=planned.count("max_num_batched_tokens"),
         max_model_len=planned.count("max_model_len"),

@@ -42,7 +42,7 @@ def layouts_of(
     """One layout for the groups that draw from one pool, and one for each group with a pool of its own; expected blocks.
 
     The keywords are what an engine's version does with its pool (see PoolLayout); `caps_admission` bounds what a whole
-    prompt is reserved in groups with a window (vLLM from 0.21). A block that groups cut into several of theirs
+    prompt is reserved in groups with a window (vLLM from 0.20.2). A block that groups cut into several of theirs
     (transformers' sectors) is taken whole by a sequence. Raises InputError for a window without its length, as plans written by
     earlier versions have it, and for a kind that has no rule here.
     """

@@ -30,7 +30,7 @@ class BlockGroup(Struct, frozen=True, kw_only=True):
     `keeps_states` is a STATE group whose states at block boundaries can be hit (vLLM's mamba_cache_mode "align"); one without
     never hits anything.
     `admission_blocks` bounds what an admission that reserves a whole prompt counts for a group that gives blocks back on the
-    way (vLLM from 0.21); None counts the prompt's every block.
+    way (vLLM from 0.20.2); None counts the prompt's every block.
     """
 
     kind: GroupKind = GroupKind.FULL
