@@ -77,6 +77,9 @@ class ReliefDocument(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     change: str
     goodput: float
+    recovered: Annotated[
+        float, Meta(description="Share of the missed requests that are served well with it.")
+    ]
 
 
 class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +114,11 @@ class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="Whether no load above one that misses the aim meets it again.")
     ]
     binds: Annotated[
-        str, Meta(description="pool, activation, max_num_seqs, latency, or in words that nothing alone does.")
+        tuple[str, ...],
+        Meta(
+            description="pool, activation, max_num_seqs or latency: those of which a quarter more recovers at least half of what "
+            "the first load beyond misses, the most first."
+        ),
     ]
     reliefs: tuple[ReliefDocument, ...]
     at: Annotated[GroupDocument | None, Meta(description="Requests at the answer's load.")]
@@ -218,7 +225,9 @@ def capacity_document(answer: Answer) -> CapacityDocument:
 
 
 def _relief(item: Relief) -> ReliefDocument:
-    return ReliefDocument(resource=item.resource, change=item.change, goodput=item.goodput)
+    return ReliefDocument(
+        resource=item.resource, change=item.change, goodput=item.goodput, recovered=item.recovered
+    )
 
 
 def _burst(item: BurstRoom) -> BurstDocument:

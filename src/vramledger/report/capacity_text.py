@@ -12,11 +12,11 @@ from vramledger.report.text import Line, columns, line, wrapped
 from vramledger.search.capacity.result import Capacity, Change, LoadPoint
 
 MOST_LOADS = 12
-_BINDS = {
-    "pool": "the KV pool: a quarter more blocks serves most of what the next load misses",
-    "activation": "the tokens of a step (max_num_batched_tokens), which activation memory sets",
-    "max_num_seqs": "max_num_seqs: a quarter more slots serves most of what the next load misses",
-    "latency": "the time of a step: faster steps serve most of what the next load misses, more memory does not",
+_RESOURCES = {
+    "pool": "the KV pool",
+    "activation": "the tokens of a step (max_num_batched_tokens, which activation memory is held for)",
+    "max_num_seqs": "max_num_seqs",
+    "latency": "the time of a step",
 }
 
 
@@ -30,7 +30,7 @@ def capacity_lines(answer: Answer, *, width: int = 80) -> Iterator[Line]:
     yield from wrapped(
         f"if steps take as long as is {step.evidence.kind.value}: {step.evidence.source}", width, rest="  "
     )
-    yield from wrapped(f"what binds there: {_BINDS.get(found.binds, found.binds)}", width, rest="  ")
+    yield from wrapped(f"what binds there: {_binding(found)}", width, rest="  ")
     for note in found.notes:
         yield from wrapped(f"note: {note}", width, rest="  ", style="unsure")
     yield line()
@@ -57,6 +57,18 @@ def capacity_lines(answer: Answer, *, width: int = 80) -> Iterator[Line]:
         first="  ",
         rest="    ",
     )
+
+
+def _binding(found: Capacity) -> str:
+    """The resources that bind, each with what a quarter more of it recovers."""
+    if found.beyond is None:
+        return "nothing, up to the loads that were tried"
+    recovered = {item.resource: item.recovered for item in found.reliefs}
+    if found.binds:
+        texts = [f"{_RESOURCES[name]} ({recovered.get(name, 0.0):.0%})" for name in found.binds]
+        return f"{' and '.join(texts)}: so much of what the next load misses does a quarter more recover"
+    best = max(found.reliefs, key=lambda item: item.recovered)
+    return f"no resource alone; a quarter more of {_RESOURCES[best.resource]} recovers {best.recovered:.0%} of what the next load misses"
 
 
 def _pool(found: Capacity, width: int) -> Iterator[Line]:
@@ -96,7 +108,7 @@ def _reliefs(found: Capacity, width: int) -> Iterator[Line]:
     goodput = next((point.goodput.expected for point in found.points if point.load == found.beyond), 0.0)
     yield line(f"what would relieve {beyond:.4g}/s, where goodput is {goodput:.2%}", "head")
     rows = [
-        (item.resource, item.change, f"{item.goodput:.2%}", f"{(item.goodput - goodput) * 100:+.2f} points")
+        (item.resource, item.change, f"{item.goodput:.2%}", f"{item.recovered:.0%} of what is missed")
         for item in sorted(found.reliefs, key=lambda item: -item.goodput)
     ]
     for row in columns(rows, right=(2, 3), width=width - 2):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from vramledger.errors import InputError
 from vramledger.search.capacity.bands import Band, goodput_band
-from vramledger.search.capacity.changes import changes, reliefs
+from vramledger.search.capacity.changes import POOL, changes, reliefs
 from vramledger.search.capacity.crews import Crew
 from vramledger.search.capacity.headroom import bursts, restarts
 from vramledger.search.capacity.largest import Found, largest_loads, search_of
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _PS_PER_MS = PS_PER_S // 1000
 SHORT = 10
 """A run that lasts fewer times its p99 latency than this says little of a steady load."""
+
+BINDING = 0.5
 
 Told = Callable[[str], None]
 
@@ -202,23 +204,27 @@ def _reliefs(runs: _Runs, settings: SimulationSettings, found: Found) -> tuple[R
     if found.beyond is None:
         return ()
     runs.fill([(f"relief {name}", found.beyond) for name, _, _ in reliefs(settings)])
-    return tuple(
-        Relief(resource=name, change=change, goodput=runs.band(f"relief {name}", found.beyond).expected)
-        for name, change, _ in reliefs(settings)
-    )
+    base = runs.band(BASE, found.beyond).expected
+    rows = []
+    for name, change, _ in reliefs(settings):
+        goodput = runs.band(f"relief {name}", found.beyond).expected
+        recovered = (goodput - base) / (1 - base) if base < 1 else 0.0
+        rows.append(Relief(resource=name, change=change, goodput=goodput, recovered=recovered))
+    return tuple(rows)
 
 
-def binding(beyond: Sequence[Measure], reliefs: Sequence[Relief], found: Found) -> str:
-    """What binds: the resource of which a quarter more serves most of the requests that the first load beyond misses."""
+def binding(beyond: Sequence[Measure], reliefs: Sequence[Relief], found: Found) -> tuple[str, ...]:
+    """What binds: the resources of which a quarter more, alone, recovers at least half of what the first load beyond misses, the
+    most first. The pool where nothing fits it; none where every load tried is met, or where only several together would do."""
     if not beyond:
-        return "nothing up to the loads that were tried"
-    offered = sum(item.requests.offered for item in beyond)
+        return ()
     if all(item.requests.never_fits + item.requests.livelocked for item in beyond) and not found.load:
-        return "pool"
-    base = sum(item.requests.good for item in beyond) / offered
-    best = max(reliefs, key=lambda item: item.goodput)
-    # A gain smaller than a tenth of what is missing is noise.
-    return best.resource if best.goodput - base > 0.1 * (1 - base) else "no resource alone"
+        return (POOL,)
+    return tuple(
+        item.resource
+        for item in sorted(reliefs, key=lambda item: -item.recovered)
+        if item.recovered >= BINDING
+    )
 
 
 def _changes(

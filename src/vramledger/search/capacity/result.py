@@ -23,11 +23,13 @@ class LoadPoint(Struct, frozen=True, kw_only=True):
 
 
 class Relief(Struct, frozen=True, kw_only=True):
-    """What more of one resource does at the first load that is not met: the goodput with it."""
+    """What more of one resource does at the first load that is not met: the goodput with it, and the share of what was missed
+    that it recovers."""
 
     resource: str
     change: str
     goodput: float
+    recovered: float
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -84,7 +86,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     pool: PoolSummary | None = None
     active_tokens: Quantiles = Quantiles()
     peak_tokens: Quantiles = Quantiles()
-    binds: str = ""
+    binds: tuple[str, ...] = ()
     reliefs: tuple[Relief, ...] = ()
     operating_load: float = 0.0
     bursts: tuple[BurstRoom, ...] = ()
