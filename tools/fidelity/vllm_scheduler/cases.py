@@ -13,7 +13,7 @@ Case = dict[str, Any]
 STOP_TOKEN = 1
 """Ends an output before its bound, as in probe.py."""
 
-FAMILIES = ("plain", "shared", "tight", "priority", "windows", "long")
+FAMILIES = ("plain", "shared", "tight", "priority", "windows", "long", "states")
 
 
 def cases(count: int, *, seed: int = 0) -> list[Case]:
@@ -41,20 +41,9 @@ def _settings(rng: random.Random, family: str) -> dict[str, Any]:
     max_model_len = rng.choice((64, 96, 160)) if family != "long" else 320
     groups: list[dict[str, Any]] = [{"kind": "full", "block_tokens": block_tokens}]
     if family == "windows":
-        groups = [
-            {"kind": "full", "block_tokens": block_tokens},
-            {
-                "kind": "window",
-                "block_tokens": block_tokens,
-                "window_tokens": rng.choice(
-                    (block_tokens, block_tokens + 1, 2 * block_tokens + 3, 3 * block_tokens)
-                ),
-            },
-        ]
-        if rng.random() < 0.5:
-            groups.append(dict(groups[1]))
-        if rng.random() < 0.2:
-            groups = groups[1:2]
+        groups += _other_groups(rng, block_tokens)
+    if family == "states":
+        groups.append({"kind": "state", "block_tokens": max_model_len})
     chunked = rng.random() < 0.8
     budget = rng.choice((7, 16, 24, 33, 64))
     per_sequence = -(-max_model_len // block_tokens) * len(groups)
@@ -64,14 +53,30 @@ def _settings(rng: random.Random, family: str) -> dict[str, Any]:
         "max_num_batched_tokens": max(budget, 16) if chunked else max_model_len,
         "max_model_len": max_model_len,
         "chunked_prefill": chunked,
-        "prefix_caching": rng.random() < 0.85,
+        "prefix_caching": family != "states" and rng.random() < 0.85,
         "priority": family == "priority",
         "long_prefill_token_threshold": rng.choice((0, 0, 5, 12)) if chunked else 0,
         "watermark": rng.choice((0.0, 0.0, 0.05, 0.2)),
         "reserve_full_prompt": rng.random() < 0.6,
         "num_blocks": 1 + int(per_sequence * room) + 2,
         "groups": groups,
+        # The engine's own default is 0: windows are kept where a prompt ends and where prefixes part.
+        "retention_interval": rng.choice(
+            (None, 0, 0, 2 * block_tokens) if any(group["kind"] == "window" for group in groups) else (None, 0)
+        ),
     }
+
+
+def _other_groups(rng: random.Random, block_tokens: int) -> list[dict[str, Any]]:
+    """One or two groups beside full attention, alike or not."""
+    window = {
+        "kind": "window",
+        "block_tokens": block_tokens,
+        "window_tokens": rng.choice((block_tokens, block_tokens + 1, 2 * block_tokens + 3, 3 * block_tokens)),
+    }
+    chunk = {"kind": "chunk", "block_tokens": block_tokens, "window_tokens": 2 * block_tokens}
+    wide = {**window, "block_tokens": 2 * block_tokens}
+    return rng.choice(([window], [window], [window, window], [chunk], [wide], [window, wide]))
 
 
 def _requests(rng: random.Random, family: str, settings: dict[str, Any]) -> list[dict[str, Any]]:

@@ -38,12 +38,23 @@ def layout_of(settings: dict[str, Any]) -> PoolLayout:
         cap = None
         if window is not None:
             cap = ceil_div(min(window - 1 + in_flight, settings["max_model_len"]), size) + 1
+        if group["kind"] == "chunk":
+            cap = ceil_div(min(window + in_flight, settings["max_model_len"]), size)
         groups.append(
             BlockGroup(
-                kind=GroupKind(group["kind"]), block_tokens=size, window_tokens=window, admission_blocks=cap
+                kind=GroupKind(group["kind"]),
+                block_tokens=size,
+                window_tokens=window,
+                state_blocks=int(group["kind"] == "state"),
+                admission_blocks=cap,
             )
         )
-    return PoolLayout(num_blocks=settings["num_blocks"], groups=tuple(groups), reserved_blocks=1)
+    return PoolLayout(
+        num_blocks=settings["num_blocks"],
+        groups=tuple(groups),
+        reserved_blocks=1,
+        retention_tokens=settings["retention_interval"],
+    )
 
 
 class _Replay:

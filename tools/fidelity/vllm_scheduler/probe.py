@@ -120,7 +120,7 @@ class Engine:
             watermark=settings["watermark"],
             async_scheduling=self.is_async,
             block_size=min(group["block_tokens"] for group in settings["groups"]),
-            prefix_cache_retention_interval=settings.get("retention_interval"),
+            prefix_cache_retention_interval=settings["retention_interval"],
         ).create_engine_config(serving)
 
     def _kv_config(self, settings: dict[str, Any]) -> Any:
@@ -136,6 +136,17 @@ class Engine:
             }
             if group["kind"] == "window":
                 spec = interface.SlidingWindowSpec(**shape, sliding_window=group["window_tokens"])
+            elif group["kind"] == "chunk":
+                spec = interface.ChunkedLocalAttentionSpec(
+                    **shape, attention_chunk_size=group["window_tokens"]
+                )
+            elif group["kind"] == "state":
+                spec = interface.MambaSpec(
+                    block_size=settings["max_model_len"],
+                    shapes=((8, 8),),
+                    dtypes=(torch.float32,),
+                    mamba_cache_mode="none",
+                )
             else:
                 spec = interface.FullAttentionSpec(**shape)
             groups.append(interface.KVCacheGroupSpec([f"layer.{number}"], spec))
@@ -143,7 +154,7 @@ class Engine:
             num_blocks=settings["num_blocks"],
             kv_cache_tensors=[],
             kv_cache_groups=groups,
-            prefix_cache_retention_interval=settings.get("retention_interval"),
+            prefix_cache_retention_interval=settings["retention_interval"],
         )
 
     def run(self) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ class VllmScheduler:
 
     def step(self, now_ps: int) -> StepPlan:
         plan = StepPlan()
+        self.pool.start_step()
         chunk = self._long_prefill_chunk()
         budget = self._serve_running(plan, self._settings.max_num_batched_tokens, chunk)
         if not plan.preempted:
@@ -174,7 +175,7 @@ class VllmScheduler:
                 # A token of before its preemption is still on its way: it is looked at again in the next step.
                 skipped.append(self._waiting.take())
                 continue
-            hit_tokens = self._hit_tokens(sequence)
+            hit_tokens, junction = self._found(sequence)
             ready_tokens = max(hit_tokens, min(sequence.arrived_tokens, sequence.known_tokens - 1))
             tokens = sequence.known_tokens - ready_tokens
             if 0 < chunk < tokens:
@@ -182,7 +183,7 @@ class VllmScheduler:
             if not settings.chunked_prefill and tokens > budget:
                 break
             tokens = min(tokens, budget)
-            if not self._opened(sequence, hit_tokens, ready_tokens + tokens):
+            if not self._opened(sequence, hit_tokens, junction, ready_tokens + tokens):
                 break
             self._waiting.take()
             self._running.append(sequence)
@@ -197,15 +198,19 @@ class VllmScheduler:
         for sequence in reversed(skipped):
             self._waiting.put_back(sequence)
 
-    def _hit_tokens(self, sequence: Sequence) -> int:
-        """Cached tokens it starts from: at least one token is computed, for without one there is nothing to sample from."""
+    def _found(self, sequence: Sequence) -> tuple[int, int]:
+        """Cached tokens it starts from, and where more of its prefix is shared that some group did not keep (else 0).
+
+        At least one token is computed, for without one there is nothing to sample from.
+        """
         if not self._settings.prefix_caching:
-            return 0
-        return self.pool.hit_tokens(
+            return 0, 0
+        hit_tokens, longest = self.pool.shared_prefix(
             sequence.keys, boundary=sequence.boundary, limit_tokens=sequence.known_tokens - 1
         )
+        return hit_tokens, longest if longest > hit_tokens else 0
 
-    def _opened(self, sequence: Sequence, hit_tokens: int, tokens: int) -> bool:
+    def _opened(self, sequence: Sequence, hit_tokens: int, junction: int, tokens: int) -> bool:
         """Blocks for the cached tokens and the first chunk, where the whole of what is known has room as well."""
         keep = self._watermark_blocks if self._running else 0
         if self._settings.reserve_full_prompt:
@@ -226,6 +231,7 @@ class VllmScheduler:
             hit_tokens=hit_tokens,
             tokens=tokens,
             keep_free_blocks=keep,
+            reachable=(sequence.prompt_tokens - 1, junction) if junction else (sequence.prompt_tokens - 1,),
         ):
             return False
         self._commit(sequence, min(tokens, sequence.known_tokens))
