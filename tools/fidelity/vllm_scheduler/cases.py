@@ -43,7 +43,9 @@ def _settings(rng: random.Random, family: str) -> dict[str, Any]:
     if family == "windows":
         groups += _other_groups(rng, block_tokens)
     if family == "states":
-        groups.append({"kind": "state", "block_tokens": max_model_len})
+        state = {"kind": "state", "block_tokens": max_model_len}
+        keeps = {"kind": "kept-state", "block_tokens": block_tokens}
+        groups += rng.choice(([state], [keeps], [keeps], [keeps, keeps]))
     chunked = rng.random() < 0.8
     budget = rng.choice((7, 16, 24, 33, 64))
     per_sequence = -(-max_model_len // block_tokens) * len(groups)
@@ -53,7 +55,7 @@ def _settings(rng: random.Random, family: str) -> dict[str, Any]:
         "max_num_batched_tokens": max(budget, 16) if chunked else max_model_len,
         "max_model_len": max_model_len,
         "chunked_prefill": chunked,
-        "prefix_caching": family != "states" and rng.random() < 0.85,
+        "prefix_caching": rng.random() < 0.85 and groups[-1]["kind"] != "state",
         "priority": family == "priority",
         "long_prefill_token_threshold": rng.choice((0, 0, 5, 12)) if chunked else 0,
         "watermark": rng.choice((0.0, 0.0, 0.05, 0.2)),
@@ -62,7 +64,7 @@ def _settings(rng: random.Random, family: str) -> dict[str, Any]:
         "groups": groups,
         # The engine's own default is 0: windows are kept where a prompt ends and where prefixes part.
         "retention_interval": rng.choice(
-            (None, 0, 0, 2 * block_tokens) if any(group["kind"] == "window" for group in groups) else (None, 0)
+            (None, 0, 0, 2 * block_tokens) if groups[-1]["kind"] in ("window", "kept-state") else (None, 0)
         ),
     }
 
@@ -81,7 +83,7 @@ def _other_groups(rng: random.Random, block_tokens: int) -> list[dict[str, Any]]
 
 def _requests(rng: random.Random, family: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     longest = settings["max_model_len"]
-    shares = rng.random() < 0.2 if family not in ("shared", "windows") else True
+    shares = rng.random() < 0.2 if family not in ("shared", "windows", "states") else True
     stems = [[rng.randrange(10, 100) for _ in range(longest)] for _ in range(3)]
     requests: list[dict[str, Any]] = []
     step = 0

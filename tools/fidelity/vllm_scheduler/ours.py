@@ -42,10 +42,11 @@ def layout_of(settings: dict[str, Any]) -> PoolLayout:
             cap = ceil_div(min(window + in_flight, settings["max_model_len"]), size)
         groups.append(
             BlockGroup(
-                kind=GroupKind(group["kind"]),
+                kind=GroupKind(group["kind"].removeprefix("kept-")),
                 block_tokens=size,
                 window_tokens=window,
                 state_blocks=int(group["kind"] == "state"),
+                keeps_states=group["kind"] == "kept-state",
                 admission_blocks=cap,
             )
         )

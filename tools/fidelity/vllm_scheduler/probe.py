@@ -78,6 +78,8 @@ class Engine:
         self.is_async = settings["async_scheduling"]
         config = self._config(folder, settings)
         config.scheduler_config.async_scheduling = self.is_async  # The CPU platform would switch it off.
+        if any(group["kind"] == "kept-state" for group in settings["groups"]):
+            config.cache_config.mamba_cache_mode = "align"
         kv = self._kv_config(settings)
         config.cache_config.num_gpu_blocks = settings["num_blocks"]
         kv_utils: Any = import_module("vllm.v1.core.kv_cache_utils")
@@ -140,12 +142,12 @@ class Engine:
                 spec = interface.ChunkedLocalAttentionSpec(
                     **shape, attention_chunk_size=group["window_tokens"]
                 )
-            elif group["kind"] == "state":
+            elif group["kind"] in ("state", "kept-state"):
                 spec = interface.MambaSpec(
-                    block_size=settings["max_model_len"],
+                    block_size=group["block_tokens"],
                     shapes=((8, 8),),
                     dtypes=(torch.float32,),
-                    mamba_cache_mode="none",
+                    mamba_cache_mode="none" if group["kind"] == "state" else "align",
                 )
             else:
                 spec = interface.FullAttentionSpec(**shape)

@@ -448,7 +448,10 @@ class BlockPool:
 
     def _commit_group(self, held: HeldSequence, number: int, group: BlockGroup, tokens: int) -> None:
         align = self.layout.hit_tokens if len(self.layout.groups) > 1 else 1
-        stop = tokens // align * align // group.block_tokens
+        aligned = tokens // align * align
+        if group.keeps_states and aligned:
+            self._keep_fresh(held, number, aligned)
+        stop = aligned // group.block_tokens
         if stop <= held.committed[number]:
             return
         table = held.tables[number]
@@ -465,6 +468,18 @@ class BlockPool:
             if table[place] != NULL:
                 self._complete(held, number, place)
         held.committed[number] = stop
+
+    def _keep_fresh(self, held: HeldSequence, number: int, tokens: int) -> None:
+        """A prompt's last state that can be hit counts as fresh whenever its sequence is scheduled, until the block after it is
+        full or it is given back: vLLM registers it anew each time (MambaManager._cache_partial_tail_block).
+        """
+        size = self.layout.groups[number].block_tokens
+        place = tokens // size - 1
+        if not held.reachable or tokens % size or tokens != held.reachable[0] // size * size:
+            return
+        end = tokens // self.layout.key_tokens
+        if held.tables[number][place] != NULL and end <= len(held.keys):
+            self._fresh_states.add((number, held.boundary, held.keys[end - 1]))
 
     def _complete(self, held: HeldSequence, number: int, place: int) -> None:
         group = self.layout.groups[number]

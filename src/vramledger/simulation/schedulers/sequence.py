@@ -13,7 +13,8 @@ class Sequence:
     `identity` names it in the pool. `output_tokens` is what it will generate, `max_output_tokens` what the engine was told to expect.
     `known_tokens` are prompt and outputs so far; `computed_tokens` those whose KV is in the pool or on its way there
     (a step's tokens count from the moment it is scheduled). The last output token's KV is never computed.
-    `arrived_tokens` came ready over a link from a prefill replica.
+    `arrived_tokens` came ready over a link from a prefill replica. `junction_tokens` is where its prefix parts from one that
+    others share beyond its hit (0: nowhere), a place at which states and windows are worth keeping.
 
     `keys` are the identities of all full blocks of its life, `key_tokens` tokens a block: the trace's own where it names them,
     and beyond that numbers below zero that no other sequence has, so that a preempted sequence finds its own blocks again.
@@ -21,7 +22,7 @@ class Sequence:
 
     __slots__ = (
         "admitted_ps", "arrived_tokens", "boundary", "branch", "computed_tokens", "first_token_ps", "generated_tokens",
-        "high_water_tokens", "hit_tokens", "identity", "in_flight_tokens", "is_done", "is_running", "keys",
+        "high_water_tokens", "hit_tokens", "identity", "in_flight_tokens", "is_done", "is_running", "junction_tokens", "keys",
         "max_output_tokens", "number", "output_tokens", "placeholders", "preemptions", "priority", "prompt_tokens",
         "recomputed_tokens", "sent_ps", "stale_tokens",
     )  # fmt: skip
@@ -60,6 +61,7 @@ class Sequence:
         self.in_flight_tokens = 0
         self.placeholders = 0
         self.stale_tokens = 0
+        self.junction_tokens = 0
         self.is_running = False
         self.is_done = False
         self.admitted_ps = -1

@@ -27,6 +27,9 @@ class VllmScheduler:
         self._running: list[Sequence] = []
         self._waiting: WaitingQueue = PriorityQueue() if settings.priority else ArrivalQueue()
         self._watermark_blocks = int(settings.watermark * pool.layout.num_blocks)
+        self._state_tokens = next(
+            (group.block_tokens for group in pool.layout.groups if group.keeps_states), 0
+        )
 
     @property
     def running(self) -> Iterable[Sequence]:
@@ -133,7 +136,8 @@ class VllmScheduler:
         tokens = sequence.known_tokens + sequence.placeholders - sequence.computed_tokens
         if 0 < chunk < tokens:
             tokens = chunk
-        return min(tokens, budget, self._settings.max_model_len - sequence.computed_tokens - 1)
+        tokens = min(tokens, budget, self._settings.max_model_len - sequence.computed_tokens - 1)
+        return self._up_to_a_state(sequence, sequence.computed_tokens, tokens)
 
     def _grown(self, sequence: Sequence, tokens: int) -> bool:
         """Room for `tokens` more; what they fill can be found from now on."""
@@ -175,15 +179,15 @@ class VllmScheduler:
                 # A token of before its preemption is still on its way: it is looked at again in the next step.
                 skipped.append(self._waiting.take())
                 continue
-            hit_tokens, junction = self._found(sequence)
+            hit_tokens = self._hit_tokens(sequence)
             ready_tokens = max(hit_tokens, min(sequence.arrived_tokens, sequence.known_tokens - 1))
             tokens = sequence.known_tokens - ready_tokens
             if 0 < chunk < tokens:
                 tokens = chunk
             if not settings.chunked_prefill and tokens > budget:
                 break
-            tokens = min(tokens, budget)
-            if not self._opened(sequence, hit_tokens, junction, ready_tokens + tokens):
+            tokens = self._up_to_a_state(sequence, ready_tokens, min(tokens, budget))
+            if not tokens or not self._opened(sequence, hit_tokens, ready_tokens + tokens):
                 break
             self._waiting.take()
             self._running.append(sequence)
@@ -198,19 +202,44 @@ class VllmScheduler:
         for sequence in reversed(skipped):
             self._waiting.put_back(sequence)
 
-    def _found(self, sequence: Sequence) -> tuple[int, int]:
-        """Cached tokens it starts from, and where more of its prefix is shared that some group did not keep (else 0).
-
-        At least one token is computed, for without one there is nothing to sample from.
-        """
+    def _hit_tokens(self, sequence: Sequence) -> int:
+        """Cached tokens it starts from: at least one token is computed, for without one there is nothing to sample from."""
         if not self._settings.prefix_caching:
-            return 0, 0
+            return 0
         hit_tokens, longest = self.pool.shared_prefix(
             sequence.keys, boundary=sequence.boundary, limit_tokens=sequence.known_tokens - 1
         )
-        return hit_tokens, longest if longest > hit_tokens else 0
+        sequence.junction_tokens = longest if longest > hit_tokens else 0
+        return hit_tokens
 
-    def _opened(self, sequence: Sequence, hit_tokens: int, junction: int, tokens: int) -> bool:
+    def _up_to_a_state(self, sequence: Sequence, start: int, tokens: int) -> int:
+        """Fewer tokens where a prefill has to stop so that a recurrent state is kept (_mamba_block_aligned_split); 0: none fit.
+
+        States are written where a chunk ends, so chunks end at block boundaries, the last one at which a state can be hit again is
+        never passed in mid-chunk, and neither is the boundary below the place where prefixes part.
+        """
+        size = self._state_tokens
+        prefill_end = max(sequence.prompt_tokens, sequence.known_tokens - 1)
+        if not size or start >= prefill_end:
+            return tokens
+        settings = self._settings
+        end = start + tokens
+        if end < prefill_end:
+            largest = settings.max_num_batched_tokens
+            if settings.long_prefill_token_threshold:
+                largest = min(largest, settings.long_prefill_token_threshold)
+            aligned = end // size * size
+            if aligned > start or size <= largest:
+                end = aligned
+        stops = [(sequence.known_tokens - 1) // size * size]
+        if start % size:
+            stops.append((start // size + 1) * size)
+        if start < sequence.junction_tokens < end:
+            stops.append(start + (sequence.junction_tokens - start) // size * size)
+        end = min((stop for stop in stops if start < stop < end), default=end)
+        return max(0, end - start)
+
+    def _opened(self, sequence: Sequence, hit_tokens: int, tokens: int) -> bool:
         """Blocks for the cached tokens and the first chunk, where the whole of what is known has room as well."""
         keep = self._watermark_blocks if self._running else 0
         if self._settings.reserve_full_prompt:
@@ -231,7 +260,7 @@ class VllmScheduler:
             hit_tokens=hit_tokens,
             tokens=tokens,
             keep_free_blocks=keep,
-            reachable=(sequence.prompt_tokens - 1, junction) if junction else (sequence.prompt_tokens - 1,),
+            reachable=(sequence.prompt_tokens - 1, sequence.junction_tokens),
         ):
             return False
         self._commit(sequence, min(tokens, sequence.known_tokens))
