@@ -32,9 +32,6 @@ from vllm.v1.core.kv_cache_utils import (  # type: ignore[import-not-found,unuse
     get_request_block_hasher,
     init_none_hash,
 )
-from vllm.v1.core.single_type_kv_cache_manager import (  # type: ignore[import-not-found,unused-ignore]
-    MambaManager,
-)
 from vllm.v1.kv_cache_interface import (  # type: ignore[import-not-found,unused-ignore]
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -146,20 +143,7 @@ def _spec(kind: str, block_tokens: int, window: int) -> Any:
     return FullAttentionSpec(**shape)
 
 
-def _only_new_states_are_fresh() -> None:
-    register = MambaManager._cache_partial_tail_block
-
-    def new_only(manager: Any, *args: Any, **named: Any) -> Any:
-        before = set(manager.block_pool.cached_block_hash_to_block._cache)
-        found = register(manager, *args, **named)
-        return found if found is not None and found not in before else None
-
-    MambaManager._cache_partial_tail_block = new_only
-
-
 def main() -> None:
-    if hasattr(MambaManager, "_cache_partial_tail_block"):
-        _only_new_states_are_fresh()
     print(json.dumps({"ready": vllm.__version__}), flush=True)
     retains = "prefix_cache_retention_interval" in inspect.signature(KVCacheConfig).parameters
     for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
