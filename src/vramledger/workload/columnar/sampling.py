@@ -21,17 +21,15 @@ from vramledger.workload.columnar.cohort_requests import (
     CohortRequests,
     ids_per_text,
 )
-from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
+from vramledger.workload.columnar.merging import NS, batches_of, generator, merged_rows
 from vramledger.workload.columnar.sessions import Sessions
 from vramledger.workload.columnar.streams import AgentUsers, ClosedStream, OpenStream, Stream
-from vramledger.workload.columns import BATCH, RequestColumns, Workload
+from vramledger.workload.columns import RequestColumns, Workload
 from vramledger.workload.request import WorkloadHeader
 
 Ints = npt.NDArray[np.int64]
 BLOCK_TOKENS = 16
-NS = 10**9
 _WINDOW_REQUESTS = 32_768
-_BATCH_IDS = 4_000_000
 _SESSION_IDS = 2**37
 MOST_REQUESTS = 10**9
 _Source = Callable[[int], CohortRequests | Sessions]
@@ -96,7 +94,7 @@ def sample_workload(
     def streams() -> tuple[list[Stream], float]:
         if arrivals is not None:
             shares = [cohort.rate_per_s or cohort.weight or 1.0 for cohort in cohorts]
-            rng = _generator(seed, 2, 0)
+            rng = generator(seed, 2, 0)
             every = [source(number) for number in range(len(cohorts))]
             return [OpenStream(TraceTimes(arrivals), every, shares, rng)], 0.0
         return _streams(cohorts, source, seed)
@@ -106,13 +104,7 @@ def sample_workload(
         # Sessions begin long before their last turns, so a large window would make many that are not asked for.
         wanted = window_requests if requests is None else min(window_requests, max(requests // 4, 64))
         window_ns = max(round(wanted / rate_per_s * NS), 1) if rate_per_s else 60 * NS
-        left = requests
-        for rows in _merged(made, window_ns, end_ns):
-            taken = rows if left is None or rows.size <= left else rows.part(0, left)
-            yield from _batches(taken)
-            left = None if left is None else left - taken.size
-            if left == 0:
-                return
+        yield from batches_of(merged_rows(made, window_ns, end_ns), requests)
 
     header = WorkloadHeader(
         name=", ".join(cohort.name for cohort in cohorts[:3]) + (" ..." if len(cohorts) > 3 else ""),
@@ -147,9 +139,9 @@ def _streams(cohorts: Sequence[Cohort], source: _Source, seed: int) -> tuple[lis
         burstiness = sum(
             rate * cohorts[number].burstiness for rate, number in zip(rates, numbers, strict=True)
         ) / sum(rates)
-        gaps: Arrivals = Renewal(sum(rates), burstiness, _generator(seed, 1, place))
+        gaps: Arrivals = Renewal(sum(rates), burstiness, generator(seed, 1, place))
         sources = [source(number) for number in numbers]
-        made.append(OpenStream(gaps, sources, rates, _generator(seed, 2, place)))
+        made.append(OpenStream(gaps, sources, rates, generator(seed, 2, place)))
         rate_per_s += sum(
             rate * (one.turns_of_each if isinstance(one, Sessions) else 1)
             for rate, one in zip(rates, sources, strict=True)
@@ -168,48 +160,6 @@ def _first_ids(cohorts: Sequence[Cohort], block_tokens: int) -> list[int]:
         _SESSION_IDS * agent if cohort.agent else end - own
         for cohort, own, end, agent in zip(cohorts, texts, ends, agents, strict=True)
     ]
-
-
-def _merged(streams: Sequence[Stream], window_ns: int, end_ns: int | None) -> Iterator[Rows]:
-    """Requests of all streams in order of time, window by window, parents numbered within the whole."""
-    numbered = [np.empty(0, dtype=np.int64) for _ in streams]
-    begins = [0 for _ in streams]
-    told = window_end = 0
-    while not all(stream.done for stream in streams) and (end_ns is None or window_end < end_ns):
-        window_end = window_end + window_ns if end_ns is None else min(window_end + window_ns, end_ns)
-        parts = [stream.until(window_end) for stream in streams]
-        rows = joined_rows(parts)
-        order = np.argsort(rows.column("arrival_ns"), kind="stable")
-        numbers = np.empty(rows.size, dtype=np.int64)
-        numbers[order] = np.arange(told, told + rows.size, dtype=np.int64)
-        start = 0
-        for place, (stream, part) in enumerate(zip(streams, parts, strict=True)):
-            end = start + part.size
-            known = np.concatenate([numbered[place], numbers[start:end]])
-            parents = rows.values[start:end, PLACE["parent"]]
-            has = parents >= 0
-            parents[has] = known[parents[has] - begins[place]]
-            kept = stream.first_needed - begins[place]
-            numbered[place], begins[place] = known[kept:], begins[place] + kept
-            start = end
-        told += rows.size
-        yield rows.taken(order)
-
-
-def _batches(rows: Rows) -> Iterator[RequestColumns]:
-    """Requests as columns of at most BATCH, and fewer where their identities are many."""
-    reach = np.cumsum(rows.blocks_of_each())
-    start = 0
-    while start < rows.size:
-        before = int(reach[start - 1]) if start else 0
-        fits = int(np.searchsorted(reach, before + _BATCH_IDS, side="right"))
-        end = min(max(fits, start + 1), start + BATCH, rows.size)
-        yield rows.part(start, end).columns()
-        start = end
-
-
-def _generator(*entropy: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
 
 
 def _notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
