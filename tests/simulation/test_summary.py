@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
+from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.measures import RELATIVE_ERROR, Sketch, Summariser, Tenants, is_good, summary_of
 from vramledger.simulation.outcome import PoolSample, RequestOutcome, Status
 from vramledger.simulation.outcome_columns import OutcomeColumns, outcome_columns
 from vramledger.simulation.settings import Slo
-from vramledger.simulation.summary import PERCENTS, pool_summary, quantiles_of
+from vramledger.simulation.summary import PERCENTS, capacity_tokens, pool_summary, quantiles_of
 from vramledger.workload.columns import Workload, columns_with
 from vramledger.workload.request import WorkloadHeader
 
@@ -125,3 +125,15 @@ def test_the_pool_over_time() -> None:
     assert found.waste_tokens is not None
     assert found.waste_tokens.max == 400
     assert pool_summary([], layout).samples == 0
+
+
+def test_a_pool_of_groups_has_room_for_tokens_that_all_full_groups_keep() -> None:
+    full, window = (
+        BlockGroup(block_tokens=16),
+        BlockGroup(kind=GroupKind.WINDOW, block_tokens=16, window_tokens=64),
+    )
+    state = BlockGroup(kind=GroupKind.STATE, block_tokens=512, state_blocks=1)
+    assert capacity_tokens(PoolLayout(num_blocks=100, groups=(full,))) == 1600
+    assert capacity_tokens(PoolLayout(num_blocks=100, groups=(full, window, state))) == 1600
+    assert capacity_tokens(PoolLayout(num_blocks=100, groups=(full, full))) == 800
+    assert capacity_tokens(PoolLayout(num_blocks=100, groups=(state,))) == 51_200

@@ -14,7 +14,7 @@ from vramledger.evidence import EvidenceKind
 from vramledger.report.text import Line, wrapped
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_model import StepModel
-from vramledger.simulation.summary import tokens_a_block
+from vramledger.simulation.summary import capacity_tokens, tokens_a_block
 from vramledger.units import counted, format_bytes
 from vramledger.workload.request import WorkloadHeader
 
@@ -112,7 +112,7 @@ def conditions_document(found: Conditions) -> ConditionsDocument:
         num_blocks=layout.num_blocks,
         usable_blocks=layout.usable_blocks,
         block_tokens=block_tokens,
-        pool_tokens=layout.usable_blocks * block_tokens,
+        pool_tokens=capacity_tokens(layout),
         pool_bytes=layout.num_blocks * layout.block_bytes,
         pool_from=found.pool_from,
         scheduling=scheduler.scheduling.value,
@@ -165,7 +165,7 @@ def title(found: Conditions) -> str:
     parts = (
         [] if inputs is None else [inputs.model, f"{inputs.engine} {inputs.engine_version}", inputs.device]
     )
-    pool_tokens = settings.layout.usable_blocks * tokens_a_block(settings.layout)
+    pool_tokens = capacity_tokens(settings.layout)
     replicas = settings.fleet.replicas
     parts.append(
         f"{replicas} replicas of {pool_tokens:,} KV tokens" if replicas > 1 else f"{pool_tokens:,} KV tokens"
@@ -187,6 +187,11 @@ def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
     texts = [
         f"step time {kind.value}: {step.evidence.source}{error}; {step_text(step)}",
         f"pool: {layout.usable_blocks:,} usable blocks of {tokens_a_block(layout)} tokens"
+        + (
+            ""
+            if layout.is_plain
+            else f" in {len(layout.groups)} groups; tokens are those of layers that keep all"
+        )
         + (
             f", {format_bytes(layout.num_blocks * layout.block_bytes)} on a rank"
             if layout.block_bytes

@@ -214,9 +214,11 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
             for name, limit in (("TTFT", slo.ttft_ms), ("TPOT", slo.tpot_ms), ("latency", slo.latency_ms))
             if limit is not None
         ]
-        within = f"within {', '.join(aims)}" if aims else "finished (no aim was set)"
+        if not aims:
+            share = requests.finished / requests.offered if requests.offered else 1.0
+            return f"{share:.2%} of {requests.offered:,} offered finished; no aim was set, so how well is not judged"
         return (
-            f"goodput {requests.goodput:.2%} of {requests.offered:,} offered {within}; at least "
+            f"goodput {requests.goodput:.2%} of {requests.offered:,} offered within {', '.join(aims)}; at least "
             f"{self.conditions.goodput:.2%} asked: {'held' if requests.goodput >= self.conditions.goodput else 'missed'}"
         )
 

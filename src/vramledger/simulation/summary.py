@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 from msgspec import Struct
 
-from vramledger.kvcache.blocks.layout import PoolLayout
+from vramledger.kvcache.blocks.layout import GroupKind, PoolLayout
 from vramledger.simulation.outcome import PoolSample
 from vramledger.simulation.step_model import PS_PER_S
 
@@ -165,7 +166,7 @@ def pool_summary(samples: Sequence[PoolSample], layout: PoolLayout) -> PoolSumma
     full = [sample.at_ps for sample in samples if sample.used_blocks >= FULL * usable]
     peak = max(samples, key=lambda sample: (sample.used_blocks, -sample.at_ps), default=None)
     return PoolSummary(
-        capacity_tokens=usable * block_tokens,
+        capacity_tokens=capacity_tokens(layout),
         usable_blocks=usable,
         active_tokens=quantiles_of(sample.physical_tokens for sample in samples),
         logical_tokens=quantiles_of(sample.logical_tokens for sample in samples),
@@ -188,8 +189,16 @@ def pool_summary(samples: Sequence[PoolSample], layout: PoolLayout) -> PoolSumma
     )
 
 
+def capacity_tokens(layout: PoolLayout) -> int:
+    """Tokens that a pool has room for where every one is kept: of several groups that keep all tokens each has its share of the
+    blocks, and what windows and states hold beside them is left out."""
+    full = [group.block_tokens for group in layout.groups if group.kind is GroupKind.FULL]
+    per_token = sum(Fraction(1, tokens) for tokens in full) or Fraction(1, tokens_a_block(layout))
+    return int(layout.usable_blocks / per_token)
+
+
 def tokens_a_block(layout: PoolLayout) -> int:
-    """Tokens that one block of the pool has room for; of several groups the widest, which a long request holds one each of."""
+    """Tokens that one block has room for; of several groups the widest."""
     return max((group.block_tokens for group in layout.groups), default=1)
 
 
