@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy fidelity conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
 .PHONY: fidelity-blocks cache-curves
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
@@ -90,6 +90,11 @@ TRACE ?= data/traces/mooncake-fast25/conversation_trace.first-300000ms.jsonl.gz
 cache-curves:
 	PYTHONPATH=src $(UV) run --no-project --with kvcache-simulator==0.1.3 --with msgspec \
 		python -m tools.cache_curves "$(TRACE)" --blocks 300,409,1638
+
+# Figures of public traces as their READMEs state them, beside what our readers find: TRACES has a folder for each.
+TRACES ?= data/traces
+traces: $(VENV)/.run
+	$(BIN)/python -m tools.trace_figures --data "$(TRACES)"
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench

@@ -253,7 +253,7 @@ def test_an_agents_batch_holds_so_many_block_ids(monkeypatch: pytest.MonkeyPatch
     assert same(read_workload(AGENTIC).table(), whole.table())
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=st.lists(st.integers(0, 60), min_size=1, max_size=40), window=st.integers(1, 40))
 def test_a_window_sorts_as_far_as_it_reaches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: list[int], window: int

@@ -99,7 +99,7 @@ def test_linking_loses_no_name_of_a_prompts_full_blocks() -> None:
 LISTS = st.lists(st.lists(st.integers(0, 4), max_size=5), min_size=1, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(lists=LISTS)
 def test_chained_ids_are_equal_where_all_before_is(lists: list[list[int]]) -> None:
     offsets = np.cumsum([0, *map(len, lists)])

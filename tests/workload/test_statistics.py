@@ -99,14 +99,14 @@ def requests(draw: st.DrawFn) -> list[Request]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=requests(), first=st.integers(0, 8))
 def test_reuse_does_not_depend_on_batches(rows: list[Request], first: int) -> None:
     workload = workload_of(rows, [min(first, len(rows))])
     assert reuse_of(workload) == counted_reuse(rows, 16)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(gaps=st.lists(st.integers(0, 200 * 10**9), min_size=2, max_size=30), first=st.integers(0, 31))
 def test_arrivals_do_not_depend_on_batches(gaps: list[int], first: int) -> None:
     times = np.cumsum([0, *gaps])

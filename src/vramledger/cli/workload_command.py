@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from vramledger.cli.options import OUTPUT, GroupedCommand, GroupedOption, json_option
-from vramledger.cli.workload_options import read_chosen, workload_options
+from vramledger.cli.workload_options import WORKLOAD, read_chosen, workload_options
 
 _HELP = """What a trace of requests is: rate and bursts, lengths, what prompts share, conversations and their pauses.
 
@@ -26,18 +26,22 @@ Exit codes: 0 read; 2 wrong input, 4 unreadable source, 74 output not written.
 """
 
 
-def run_workload(files: tuple[str, ...], *, as_json: bool, output: str | None, **workload: Any) -> int:
+def run_workload(
+    files: tuple[str, ...], *, as_json: bool, output: str | None, max_model_len: str | None, **workload: Any
+) -> int:
     """Read, describe, convert."""
     from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.token_counts import token_counts
     from vramledger.models.sources.bounded_file import shown
     from vramledger.report.workload_document import workload_document, workload_part
     from vramledger.report.workload_text import workload_lines
 
     if output is not None and len(files) > 1:
         raise click.UsageError("--output takes one FILE.")
+    longest = None if max_model_len is None else token_counts("max-model-len", max_model_len)[0]
     parts = []
     for file in files:
-        chosen = read_chosen(file, workload)
+        chosen = read_chosen(file, workload, max_model_len=longest)
         if output is not None:
             from vramledger.workload.columnar.writing import write_workload
 
@@ -62,6 +66,12 @@ command = GroupedCommand(
     params=[
         click.Argument(["files"], metavar="FILE...", nargs=-1, required=True),
         *workload_options(),
+        GroupedOption(
+            ["max_model_len", "--max-model-len"],
+            metavar="N",
+            help="Count the prompts that are longer (32K).",
+            group=WORKLOAD,
+        ),
         GroupedOption(
             ["output", "--output", "-o"],
             metavar="FILE",

@@ -23,7 +23,7 @@ from vramledger.workload.columnar.piece import Piece, merged, part
 from vramledger.workload.columnar.source import Source
 from vramledger.workload.columnar.times import check_gaps, unit_doubt
 from vramledger.workload.columnar.turns import ConversationTurns, parents_by_name
-from vramledger.workload.columns import BATCH, RequestColumns, Workload
+from vramledger.workload.columns import BATCH, Ints, RequestColumns, Workload
 from vramledger.workload.reading_options import FORMATS, OnBadRow, ReadingOptions, Starts, TimeUnit
 from vramledger.workload.request import WorkloadHeader
 
@@ -200,7 +200,7 @@ class _Reading:
     def _with_parents(
         self,
         columns: RequestColumns,
-        parents: np.ndarray[tuple[int], np.dtype[np.int64]],
+        parents: Ints,
         piece: Piece,
         found: Findings,
     ) -> RequestColumns:
@@ -220,6 +220,7 @@ class _Reading:
             return columns
         ends = _shifted(piece.ends_ns, self._start_ns)[np.where(has_parent, parents, 0)]
         ended = has_parent & (ends >= 0) & (ends <= columns.arrival_ns)
+        found.note(follow_note(int(np.count_nonzero(ended))))
         return columns._replace(
             parent=np.where(ended, parents, -1),
             pause_ns=np.where(ended, columns.arrival_ns - ends, columns.pause_ns),
@@ -227,10 +228,7 @@ class _Reading:
 
     def _note_turns(self, turns: ConversationTurns, found: Findings) -> None:
         if turns.linked:
-            found.note(
-                f"{counted(turns.linked, 'request')} sent after the recorded pause from the end of the turn before "
-                "(follow_parents)"
-            )
+            found.note(follow_note(turns.linked))
 
     def _stream(self, found: Findings, turns: ConversationTurns) -> Iterator[RequestColumns]:
         pieces: Iterable[Piece] = self._pieces(found)
@@ -255,13 +253,16 @@ class _Reading:
         )
 
 
-def _shifted(
-    ends_ns: np.ndarray[tuple[int], np.dtype[np.int64]], start_ns: int
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def follow_note(count: int) -> str:
+    """What is said of requests with parents."""
+    return f"{counted(count, 'request')} sent after the recorded pause from the end of the turn before (follow_parents)"
+
+
+def _shifted(ends_ns: Ints, start_ns: int) -> Ints:
     return np.where(ends_ns < 0, -1, ends_ns - start_ns)
 
 
-def _roots(parents: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _roots(parents: Ints) -> Ints:
     """A conversation for each tree of requests; parents come first."""
     number: list[int] = []
     count = 0

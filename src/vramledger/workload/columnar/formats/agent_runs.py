@@ -15,7 +15,7 @@ from vramledger.workload.columnar.source import Source
 BLOCK_TOKENS = 64
 
 
-class _Call(Struct):
+class _Call(Struct, gc=False):
     set: str
     session_id: str
     timestamp_us: Annotated[int, Meta(ge=0, le=LATEST_NS // 1000)]

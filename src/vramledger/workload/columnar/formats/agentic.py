@@ -7,18 +7,18 @@ count from its start. Conversations have no common clock: when they start is cho
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from vramledger.errors import InputError
 from vramledger.units import counted
 from vramledger.workload.columnar.findings import Findings, too_long
-from vramledger.workload.columnar.json_lines import BlockId, Tokens, decoded
+from vramledger.workload.columnar.formats.agentic_calls import Call, Sent, laid_out
+from vramledger.workload.columnar.json_lines import decoded
 from vramledger.workload.columnar.linking import continued, later_in_groups
 from vramledger.workload.columnar.piece import LATEST_NS
 from vramledger.workload.columnar.runs import HeldRuns
@@ -28,42 +28,13 @@ from vramledger.workload.reading_options import FORMATS, Starts
 from vramledger.workload.request import WorkloadHeader
 
 MOST_IDS = 2**40
-MOST_PROMPT_BLOCKS = 2**22
-SLACK_S = 1.0
-"""Recorded starts are whole seconds: one may seem to come so much before the end that it waited for."""
-_Seconds = Annotated[float, Meta(ge=0, le=10**9)]
-
-
-class _Call(Struct):
-    t: _Seconds
-    type: str = ""
-    model: str = ""
-    prompt_tokens: Tokens = field(default=0, name="in")
-    output_tokens: Tokens = field(default=0, name="out")
-    hash_runs: list[tuple[BlockId, Annotated[int, Meta(ge=0, le=MOST_PROMPT_BLOCKS)]]] | None = None
-    hash_ids: list[BlockId] | None = None
-    api_time: _Seconds | None = None
-    think_time: _Seconds | None = None
-    duration_ms: Annotated[float, Meta(ge=0)] | None = None
-    requests: list[_Call] | None = None
 
 
 class _Conversation(Struct):
-    requests: list[_Call]
+    requests: list[Call]
     id: str = ""
     block_size: Annotated[int, Meta(ge=1, le=2**20)] = 64
     hash_id_scope: str = "local"
-
-
-class _Sent(Struct):
-    """A call with its place among those of the conversation: when, after whom, in which thread of turns."""
-
-    call: _Call
-    start_s: float
-    end_s: float
-    parent: int
-    pause_s: float
-    thread: int
 
 
 def agentic_workload(source: Source, found: Findings) -> Workload:
@@ -80,10 +51,9 @@ def agentic_workload(source: Source, found: Findings) -> Workload:
             continue
         names.add(name)
         _check_alike(conversation, line, found)
-        columns, threads, most = _columns(conversation, line, next(starts), base, found)
-        subagents += threads - 1
+        columns, thread, most = _columns(conversation, line, next(starts), base, found)
+        subagents += int(thread.max(initial=0))
         base = _next_base(base, most, line, found)
-        thread, columns = columns.priority, columns._replace(priority=np.zeros_like(columns.priority))
         if found.options.link_turns and columns.rows:
             columns, more = continued(columns, conversation.block_size, later_in_groups(thread))
             carried += more
@@ -158,10 +128,9 @@ def _next_base(base: int, most: int, line: int, found: Findings) -> int:
 
 def _columns(
     conversation: _Conversation, line: int, start_ns: int, base: int, found: Findings
-) -> tuple[RequestColumns, int, int]:
-    """(requests in order of start, threads, the largest id). `priority` has each request's thread for the moment."""
-    sent, threads = _laid_out(conversation.requests)
-    sent = _usable(sent, line, conversation.block_size, found)
+) -> tuple[RequestColumns, Ints, int]:
+    """(requests in order of start, the thread of turns that each belongs to, the largest id of a block)."""
+    sent = _usable(laid_out(conversation.requests), line, conversation.block_size, found)
     order = sorted(range(len(sent)), key=lambda place: (sent[place].start_s, place))
     place_of = {old: new for new, old in enumerate(order)}
     calls = [sent[place] for place in order]
@@ -182,12 +151,11 @@ def _columns(
         conversation=[number] * len(calls),
         parent=[place_of[item.parent] if follow and item.parent >= 0 else -1 for item in calls],
         pause_ns=[round(item.pause_s * 10**9) if follow and item.parent >= 0 else 0 for item in calls],
-        priority=[item.thread for item in calls],
     )
-    return columns, threads, most
+    return columns, np.array([item.thread for item in calls], dtype=np.int64), most
 
 
-def _ids(call: _Call) -> Ints:
+def _ids(call: Call) -> Ints:
     if call.hash_runs is None:
         return np.array(call.hash_ids or (), dtype=np.int64)
     return np.fromiter(
@@ -195,9 +163,9 @@ def _ids(call: _Call) -> Ints:
     )
 
 
-def _usable(sent: list[_Sent], line: int, block_tokens: int, found: Findings) -> list[_Sent]:
+def _usable(sent: list[Sent], line: int, block_tokens: int, found: Findings) -> list[Sent]:
     """Calls with a prompt, and parents among them."""
-    kept: list[_Sent] = []
+    kept: list[Sent] = []
     place_of = {-1: -1}
     for place, item in enumerate(sent):
         call = item.call
@@ -224,64 +192,3 @@ def _usable(sent: list[_Sent], line: int, block_tokens: int, found: Findings) ->
         place_of[place] = len(kept)
         kept.append(item)
     return kept
-
-
-def _laid_out(requests: list[_Call]) -> tuple[list[_Sent], int]:
-    """Calls of a conversation, each after the last call that had ended when it started, and how many threads they are.
-
-    A subagent's first call follows the call that started it; what comes after a subagent follows its last call.
-    """
-    sent: list[_Sent] = []
-    threads = 1
-    ended: list[tuple[float, int]] = []
-    before = -1
-    for call in requests:
-        if call.requests is None:
-            _send(sent, call, 0.0, ended, before, thread=0)
-            before = len(sent) - 1
-            continue
-        if not call.requests:
-            continue
-        inner = call.requests
-        span_s = max(nested.t + (nested.api_time or 0.0) for nested in inner)
-        begin_s = max(0.0, call.t - (span_s if call.duration_ms is None else call.duration_ms / 1000))
-        _send_subagent(sent, inner, begin_s, ended, thread=threads)
-        insort(ended, (max(call.t, sent[-1].start_s), len(sent) - 1))
-        threads += 1
-        before = -1
-    return sent, threads
-
-
-def _send_subagent(
-    sent: list[_Sent], calls: list[_Call], begin_s: float, outside: list[tuple[float, int]], *, thread: int
-) -> None:
-    ended = [_last_ended(outside, begin_s)] if outside else []
-    ended = [item for item in ended if item[1] >= 0]
-    before = -1
-    for call in calls:
-        if call.requests is None:
-            _send(sent, call, begin_s, ended, before, thread=thread)
-            before = len(sent) - 1
-
-
-def _send(
-    sent: list[_Sent],
-    call: _Call,
-    offset_s: float,
-    ended: list[tuple[float, int]],
-    before: int,
-    *,
-    thread: int,
-) -> None:
-    start_s = offset_s + call.t
-    end_s, parent = _last_ended(ended, start_s)
-    pause_s = max(0.0, start_s - end_s) if parent >= 0 else 0.0
-    if parent >= 0 and parent == before and call.think_time is not None:
-        pause_s = call.think_time
-    sent.append(_Sent(call, start_s, start_s + (call.api_time or 0.0), parent, pause_s, thread))
-    insort(ended, (sent[-1].end_s, len(sent) - 1))
-
-
-def _last_ended(ended: list[tuple[float, int]], at_s: float) -> tuple[float, int]:
-    place = bisect_right(ended, (at_s + SLACK_S, 2**62)) - 1
-    return ended[place] if place >= 0 else (0.0, -1)

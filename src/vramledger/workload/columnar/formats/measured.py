@@ -23,7 +23,7 @@ from vramledger.workload.reading_options import UNIT_NS
 BLOCK_TOKENS = 16
 
 
-class _Sent(Struct):
+class _Sent(Struct, gc=False):
     arrival_time_ns: Annotated[int, Meta(ge=0, le=LATEST_NS)]
     input_toks: Tokens
     output_toks: Tokens

@@ -30,14 +30,14 @@ BAILIAN_BLOCK_TOKENS = 16
 _Time = Annotated[int, Meta(ge=0, le=LATEST_NS)] | Annotated[float, Meta(ge=0, le=LATEST_NS)]
 
 
-class _Mooncake(Struct):
+class _Mooncake(Struct, gc=False):
     timestamp: _Time
     input_length: Tokens
     output_length: Tokens
     hash_ids: list[BlockId] = []
 
 
-class _Bailian(_Mooncake, kw_only=True):
+class _Bailian(_Mooncake, kw_only=True, gc=False):
     chat_id: int
     parent_chat_id: int = -1
 
