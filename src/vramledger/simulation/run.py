@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Run
 from vramledger.simulation.reference.driver import Driver
@@ -32,12 +34,30 @@ def simulate(
 
     With `sink` they are given to it in batches, and None is returned in their place. `progress` is told how many
     requests have ended. `policies` makes the admission policy of each replica. `how` asks for one of the two simulators,
-    which agree bit for bit. Raises InputError for settings that contradict themselves, and where the extra is missing.
+    which agree bit for bit; "auto" takes the compiled one for all that it covers, but for small workloads, and the run's notes say
+    where it does not. Raises InputError for settings that contradict themselves, and where the extra is missing.
     """
     check(settings)
-    return simulate_by_reference(
+    notes: tuple[str, ...] = ()
+    if how != "reference":
+        from vramledger.simulation.compiled.choice import simulate_compiled_or_why_not
+
+        answer = simulate_compiled_or_why_not(
+            workload,
+            settings,
+            samples=samples,
+            sink=sink,
+            progress=progress,
+            has_policies=policies is not None,
+            must=how == "compiled",
+        )
+        if not isinstance(answer, str):
+            return answer
+        notes = (answer,) if answer else ()
+    run, outcomes = simulate_by_reference(
         workload, settings, samples=samples, sink=sink, progress=progress, policies=policies
     )
+    return replace(run, notes=run.notes + notes), outcomes
 
 
 def simulate_by_reference(

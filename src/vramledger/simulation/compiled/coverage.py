@@ -1,0 +1,78 @@
+"""What the compiled simulator does not do, so that the readable one does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vramledger.simulation.settings import Scheduling, SimulationSettings, ToolWait
+
+if TYPE_CHECKING:
+    from vramledger.workload.columns import RequestColumns
+
+MOST_PS = 2**62
+"""Beyond this many picoseconds sums could leave 64 bits."""
+_MOST_NS = 9_000_000_000_000_000
+_MOST_TOKENS = 2**31
+
+
+class Uncovered(Exception):
+    """The compiled simulator does not do what is asked; the message says what, as the end of a sentence with "does not cover"."""
+
+
+def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
+    """Each thing in settings that the compiled simulator does not cover."""
+    scheduler, layout, fleet, step = settings.scheduler, settings.layout, settings.fleet, settings.step
+    if scheduler.scheduling is not Scheduling.VLLM:
+        yield f"the scheduler {scheduler.scheduling.value}"
+    if scheduler.priority:
+        yield "priorities"
+    if scheduler.async_scheduling:
+        yield "asynchronous scheduling"
+    if not layout.is_plain or layout.groups[0].admission_blocks is not None:
+        yield "pools with groups, windows or states"
+    if fleet.replicas != 1:
+        yield "several replicas"
+    if settings.tool_wait is not ToolWait.RELEASE:
+        yield f"tool waits that {settings.tool_wait.value}"
+    largest = max(
+        scheduler.max_num_batched_tokens, scheduler.max_model_len, scheduler.max_num_seqs, layout.num_blocks
+    )
+    if largest >= _MOST_TOKENS:
+        yield f"limits of {largest}"
+    # The longest step: every token of the budget, every sequence's cache.
+    kv_tokens = layout.usable_blocks * layout.groups[0].block_tokens * 64
+    longest_ps = step.step_ps(
+        tokens=scheduler.max_num_batched_tokens,
+        decode_seqs=min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        kv_tokens=kv_tokens,
+        pairs=scheduler.max_num_batched_tokens * 2 * scheduler.max_model_len,
+    )
+    if (
+        longest_ps * 1024 >= MOST_PS
+        or min(step.overhead_ps, step.floor_ps, step.token_ps, step.decode_seq_ps) < 0
+    ):
+        yield f"steps of up to {longest_ps} ps"
+    if settings.time_limit_ps is not None and not 0 <= settings.time_limit_ps < MOST_PS:
+        yield f"a time limit of {settings.time_limit_ps} ps"
+
+
+def uncovered_requests(batch: RequestColumns) -> Iterator[str]:
+    """Each thing in a batch of requests that the compiled simulator does not cover."""
+    if not batch.rows:
+        return
+    if (batch.branches != 1).any():
+        yield "requests with branches"
+    if (batch.prompt_tokens < 1).any():
+        yield "requests without a prompt"
+    if max(int(batch.prompt_tokens.max()), int(batch.output_tokens.max())) >= _MOST_TOKENS:
+        yield f"requests of more than {_MOST_TOKENS} tokens"
+    if int(batch.arrival_ns.min()) < 0 or int(batch.arrival_ns.max()) > _MOST_NS:
+        yield "arrivals before the start or after 104 days"
+    waits = (batch.pause_ns, batch.cancel_ns, batch.first_token_deadline_ns, batch.deadline_ns)
+    if any(int(column.max()) > _MOST_NS // 64 for column in waits):
+        yield "pauses and deadlines of more than 39 hours"
+    if int(abs(batch.priority).max()) >= 2**22:
+        yield "priorities beyond 4 million"
+    if int(batch.boundary.max()) >= 2**31:
+        yield "boundaries beyond 2 billion"

@@ -1,0 +1,200 @@
+"""How requests are sent, and how they leave."""
+
+from __future__ import annotations
+
+from vramledger.simulation.compiled import heap
+from vramledger.simulation.compiled.holdings import covering, give_back, leave_running, stop_decoding
+from vramledger.simulation.compiled.jit import compiled
+from vramledger.simulation.compiled.memory import (
+    BASE,
+    BLOCK,
+    CANCEL,
+    CHILD,
+    COMPUTED,
+    DEADLINE,
+    DECODE,
+    END,
+    ENDED_COUNT,
+    FIRST_DEADLINE,
+    FIRST_TOKEN,
+    FITS,
+    FOREVER,
+    HIGH,
+    IS_BLOCKED,
+    KNOWN,
+    LOADED,
+    LOST_TOKENS,
+    NEXT_NUMBER,
+    NOBODY,
+    NOW,
+    OVER,
+    PARENT,
+    PAUSE,
+    PHASE,
+    QUEUED,
+    RANK,
+    REFS,
+    RUN_FIRST,
+    RUN_NODE,
+    RUNNING,
+    SENDS,
+    SENDS_AT,
+    SENT,
+    SENT_COUNT,
+    SHARE,
+    SIBLING,
+    STATUS,
+    TIMERS,
+    TIMERS_AT,
+    WAITING,
+    Memory,
+    row_of,
+)  # fmt: skip
+from vramledger.simulation.compiled.queue import append, first_waiting, leave_queue
+
+FINISHED, CANCELLED, NEVER_FITS, EXPIRED, LIVELOCKED, UNFINISHED = range(6)
+"""`simulation.outcome.Status`."""
+_KIND = 1 << 50
+
+
+@compiled
+def end(m: Memory, row: int, number: int, status: int, now_ps: int) -> None:
+    """A request is over; its children are on their way."""
+    m[row + STATUS] = status
+    m[row + END] = now_ps
+    m[row + PHASE] = OVER
+    m[ENDED_COUNT] += 1
+    child = m[row + CHILD]
+    while child != NOBODY:
+        child_row = row_of(m, child)
+        m[SENDS] = heap.push(m, m[SENDS_AT], m[SENDS], now_ps + m[child_row + PAUSE], child)
+        child = m[child_row + SIBLING]
+
+
+@compiled
+def finish(m: Memory, row: int, number: int) -> None:
+    """A decoding sequence has its last token."""
+    leave_running(m, row, number)
+    stop_decoding(m, row)
+    computed = m[row + COMPUTED]
+    m[row + KNOWN] = computed + 1
+    give_back(m, row, covering(computed, m[BLOCK]), computed, NOBODY)
+    m[IS_BLOCKED] = 0
+    end(m, row, number, FINISHED, m[NOW])
+
+
+@compiled
+def drop(m: Memory, number: int, status: int) -> None:
+    """A request leaves from wherever it is."""
+    row = row_of(m, number)
+    phase = m[row + PHASE]
+    if phase == QUEUED:
+        leave_queue(m, row)
+        m[LOST_TOKENS] -= m[row + HIGH]
+        run = m[row + RUN_NODE]
+        if run != NOBODY:
+            m[run + REFS] = NOBODY
+            m[row + RUN_NODE] = NOBODY
+    else:
+        leave_running(m, row, number)
+        if phase == DECODE:
+            stop_decoding(m, row)
+            m[row + KNOWN] = m[row + COMPUTED] + 1
+        computed = m[row + COMPUTED]
+        covered = computed + m[row + SHARE]
+        m[row + SHARE] = 0
+        give_back(m, row, covering(covered, m[BLOCK]), covered, NOBODY)
+        m[IS_BLOCKED] = 0
+    end(m, row, number, status, m[NOW])
+
+
+@compiled
+def drop_all(m: Memory, status: int) -> None:
+    """Everything that was sent and is not over ends so."""
+    while m[RUNNING]:
+        drop(m, m[RUN_FIRST], status)
+    while m[WAITING]:
+        drop(m, first_waiting(m), status)
+
+
+@compiled
+def next_root(m: Memory) -> int:
+    """The next request that waits for no other, or NOBODY; NEXT_NUMBER stands at it then."""
+    while m[NEXT_NUMBER] < m[LOADED]:
+        if m[row_of(m, m[NEXT_NUMBER]) + PARENT] == NOBODY:
+            return m[NEXT_NUMBER]
+        m[NEXT_NUMBER] += 1
+    return NOBODY
+
+
+@compiled
+def next_send_ps(m: Memory) -> int:
+    """When the next request is sent, as far as is known."""
+    root = next_root(m)
+    when = FOREVER if root == NOBODY else m[row_of(m, root) + SENT]
+    if m[SENDS]:
+        when = min(when, m[m[SENDS_AT]])
+    return when
+
+
+@compiled
+def send_until(m: Memory, now_ps: int) -> None:
+    """Requests sent up to and at an instant join the queue, by (time, number); what never fits ends at once."""
+    while True:
+        root = next_root(m)
+        number, when = root, FOREVER
+        if root != NOBODY:
+            when = m[row_of(m, root) + SENT]
+        if m[SENDS] and (m[m[SENDS_AT]] < when or (m[m[SENDS_AT]] == when and m[m[SENDS_AT] + 1] < root)):
+            when, number = m[m[SENDS_AT]], m[m[SENDS_AT] + 1]
+        if when > now_ps:
+            return
+        if number == root:
+            m[NEXT_NUMBER] += 1
+        else:
+            m[SENDS] = heap.pop(m, m[SENDS_AT], m[SENDS])
+        send(m, row_of(m, number), number, when)
+
+
+@compiled
+def send(m: Memory, row: int, number: int, when: int) -> None:
+    """One request is sent."""
+    m[row + SENT] = when
+    if not m[row + FITS]:
+        end(m, row, number, NEVER_FITS, when)
+        return
+    m[row + RANK] = (m[row + RANK] << 40) + m[SENT_COUNT]
+    m[SENT_COUNT] += 1
+    for kind, column in enumerate((CANCEL, FIRST_DEADLINE, DEADLINE)):
+        if m[row + column] >= 0:
+            m[row + column] += when
+            m[TIMERS] = heap.push(m, m[TIMERS_AT], m[TIMERS], m[row + column], kind * _KIND + number)
+    append(m, row, number)
+
+
+@compiled
+def next_timer_ps(m: Memory) -> int:
+    """When the next cancellation or deadline comes that is not void."""
+    while m[TIMERS]:
+        kind, number = divmod(m[m[TIMERS_AT] + 1], _KIND)
+        row = row_of(m, number)
+        is_met = kind == 1 and number >= m[BASE] and m[row + FIRST_TOKEN] != NOBODY
+        if number >= m[BASE] and m[row + PHASE] != OVER and not is_met:
+            return m[m[TIMERS_AT]]
+        m[TIMERS] = heap.pop(m, m[TIMERS_AT], m[TIMERS])
+    return FOREVER
+
+
+@compiled
+def withdraw_until(m: Memory, now_ps: int) -> None:
+    """Cancellations and deadlines up to and at an instant take effect."""
+    while m[TIMERS] and m[m[TIMERS_AT]] <= now_ps:
+        when = m[m[TIMERS_AT]]
+        kind, number = divmod(m[m[TIMERS_AT] + 1], _KIND)
+        m[TIMERS] = heap.pop(m, m[TIMERS_AT], m[TIMERS])
+        row = row_of(m, number)
+        if number < m[BASE] or m[row + PHASE] == OVER:
+            continue
+        if kind == 1 and m[row + FIRST_TOKEN] != NOBODY and m[row + FIRST_TOKEN] <= when:
+            continue
+        drop(m, number, CANCELLED if kind == 0 else EXPIRED)
