@@ -19,13 +19,13 @@ from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import Fleet
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(random=st.randoms(use_true_random=False))
 def test_any_workload_over_any_settings_ends_the_same(random: Random) -> None:
     assert difference(random_case(random)) is None
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_small_pools_that_preempt_share_and_starve(seed: int) -> None:
     assert difference(random_case(Random(seed))) is None
 
