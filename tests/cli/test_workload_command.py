@@ -13,6 +13,7 @@ from vramledger.report.schema import schema_of
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 AZURE = TRACES / "azure-llm-2023" / "AzureLLMInferenceTrace_conv.csv.gz"
+SHORT_QA = TRACES.parents[1] / "examples" / "workloads" / "short-qa.toml"
 MEASURED = TRACES / "vllm-measured-runs" / "RTX4090_Llama-3.1-8B" / "workload.jsonl.gz"
 
 
@@ -40,6 +41,30 @@ def test_what_it_writes_it_reads(tmp_path: Path, name: str, capsys: pytest.Captu
     assert second == first | {"file": out}
 
 
+def test_cohorts_fitted_to_a_trace_are_sampled_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted, sampled = str(tmp_path / "cohorts.toml"), str(tmp_path / "sampled.parquet")
+    assert run(["workload", str(AZURE), "--json", "--fit", fitted, "--cohorts", "12"]) == 0
+    trace = json.loads(capsys.readouterr().out)["workloads"][0]
+    assert run(["workload", fitted, "--json", "--requests", "40000", "--output", sampled]) == 0
+    back = json.loads(capsys.readouterr().out)["workloads"][0]
+    assert back["requests"] == 40_000
+    for tokens in ("prompt_tokens", "output_tokens"):
+        assert back[tokens]["p95"] == pytest.approx(trace[tokens]["p95"], rel=0.03)
+    assert back["rate_per_s"] == pytest.approx(trace["rate_per_s"], rel=0.03)
+    assert run(["workload", sampled, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workloads"][0] == back | {"file": sampled}
+
+
+def test_clients_are_sampled_at_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    clients = TRACES / "servegen-bailian" / "reason-deepseek-r1.3-clients.rates.parquet"
+    assert run(["workload", str(clients), "--json", "--requests", "3000", "--rate", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)["workloads"][0]
+    assert found["requests"] == 3000
+    assert {tenant["tenant"] for tenant in found["tenants"]} <= {"client 13", "client 41", "client 46"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -50,6 +75,10 @@ def test_what_it_writes_it_reads(tmp_path: Path, name: str, capsys: pytest.Captu
         ([str(AZURE), str(AZURE), "--output", "x.csv"], 2, "--output takes one FILE"),
         ([str(AZURE), "--output", "x.txt"], 2, "ends in none of"),
         ([str(AZURE), "--scale-time", "0"], 2, "--scale-time"),
+        ([str(AZURE), "--fit", "x.txt"], 2, "neither .toml nor .json"),
+        ([str(AZURE), "--cohorts", "3"], 2, "--cohorts is how many"),
+        ([str(AZURE), "--rate", "3"], 2, "--scale-time changes"),
+        ([str(SHORT_QA), "--format", "azure"], 2, "is sampled"),
     ],
 )
 def test_wrong_questions(

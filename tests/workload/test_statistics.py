@@ -65,16 +65,18 @@ def test_reuse_is_that_of_a_plain_count(path: object) -> None:
 
 
 def counted_reuse(requests: object, block_tokens: int) -> tuple[int, int, int]:
+    """Full blocks of a prompt count whether they are named or not, and a last one that is not full where it is."""
     seen: set[tuple[int, int]] = set()
-    hits = blocks = with_hit = 0
+    hits = blocks = with_hit = named = 0
     for request in requests:  # type: ignore[attr-defined]
         asked = request.blocks[: -(-request.prompt_tokens // block_tokens)]
         run = 0
         while run < len(asked) and (request.boundary, asked[run]) in seen:
             run += 1
-        hits, blocks, with_hit = hits + run, blocks + len(asked), with_hit + bool(run)
+        hits, with_hit, named = hits + run, with_hit + bool(run), named + len(asked)
+        blocks += max(len(asked), request.prompt_tokens // block_tokens)
         seen.update((request.boundary, block) for block in request.blocks)
-    return hits, blocks, with_hit
+    return (hits, blocks, with_hit) if named else (0, 0, 0)
 
 
 def reuse_of(workload: Workload) -> tuple[int, int, int]:

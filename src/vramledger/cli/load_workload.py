@@ -12,6 +12,7 @@ from msgspec import Struct
 from vramledger.cli.options import GroupedOption
 from vramledger.cli.workload_options import WORKLOAD, read_chosen
 from vramledger.errors import FlagError, InputError
+from vramledger.workload.client_files import is_client_rates
 from vramledger.workload.cohort import Cohort, with_rate
 from vramledger.workload.cohort_file import is_cohort_file, read_cohorts
 
@@ -35,21 +36,21 @@ def sampling_options(requests: int) -> list[GroupedOption]:
         _option(
             "workload",
             "--workload",
-            "A trace, or a file of cohorts (.toml, .json).",
+            "A trace, or what is sampled: cohorts (.toml, .json) or clients (NAME.rates.parquet).",
             required=True,
             metavar="FILE",
         ),
         _option(
             "requests",
             "--requests",
-            f"Requests to sample from cohorts, {requests:,} unless given; of a trace the first N.",
+            f"Requests to sample, {requests:,} unless given; of a trace the first N.",
             type=click.IntRange(1, 10**9),
             metavar="N",
         ),
         _option(
             "rate",
             "--rate",
-            "Requests a second of all cohorts together, instead of their own rates and users.",
+            "Requests a second of all cohorts or clients together, instead of their own rates and users.",
             type=click.FloatRange(0, 1e7, min_open=True),
             metavar="X",
         ),
@@ -83,7 +84,8 @@ def sent_by(
     Raises FlagError for options that the file has no use for, and what readers raise.
     """
     path = Path(file)
-    if not is_cohort_file(path):
+    is_clients = is_client_rates(path)
+    if not is_clients and not is_cohort_file(path):
         if rate is not None:
             raise FlagError(
                 "--rate is for cohorts; a trace has its own, which --scale-time changes", flag="rate"
@@ -94,15 +96,18 @@ def sent_by(
     for name in TRACE_ONLY:
         if options.get(name):
             raise FlagError(
-                f"--{name.removeprefix('trace_')} is for traces; {path.name} has cohorts", flag=name
+                f"--{name.removeprefix('trace_')} is for traces; {path.name} is sampled", flag=name
             )
     if options.get("scale_time") is not None:
-        raise FlagError("--scale-time is for traces; cohorts have --rate", flag="scale_time")
+        raise FlagError("--scale-time is for traces; what is sampled has --rate", flag="scale_time")
+    count = requests or options.get("limit") or otherwise
+    if is_clients:
+        seeds = range(seed, seed + replications)
+        return Sent(workloads=tuple(_of_clients(path, count, rate, one) for one in seeds), arrival="burst")
     cohorts = read_cohorts(path)
     asked = rate if rate is not None else _own_rate(cohorts) if is_open else None
     if asked is not None:
         cohorts = with_rate(cohorts, asked)
-    count = requests or options.get("limit") or otherwise
     smooth = {cohort.burstiness for cohort in cohorts}
     return Sent(
         workloads=tuple(_sampled(cohorts, count, seed + number, path) for number in range(replications)),
@@ -120,15 +125,27 @@ def _sampled(cohorts: Sequence[Cohort], requests: int, seed: int, path: Path) ->
     try:
         from vramledger.workload.columnar.sampling import sample_workload
     except ImportError as problem:
-        raise InputError(
-            f"cohorts need {problem.name}, which is not installed: pip install 'vramledger[simulation]'",
-            library=problem.name,
-        ) from None
+        raise _not_installed(problem) from None
     from msgspec.structs import replace
 
     made = sample_workload(cohorts, requests=requests, seed=seed)
     made.header = replace(made.header, name=path.name)
     return made
+
+
+def _of_clients(path: Path, requests: int, rate: float | None, seed: int) -> Workload:
+    try:
+        from vramledger.workload.columnar.client_windows import sample_clients
+    except ImportError as problem:
+        raise _not_installed(problem) from None
+    return sample_clients(path, requests=requests, rate_per_s=rate, seed=seed)
+
+
+def _not_installed(problem: ImportError) -> InputError:
+    return InputError(
+        f"cohorts and clients need {problem.name}, which is not installed: pip install 'vramledger[simulation]'",
+        library=problem.name,
+    )
 
 
 def resampled(cohorts: Sequence[Cohort], requests: int, seed: int, replications: int) -> tuple[Workload, ...]:

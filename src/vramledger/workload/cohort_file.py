@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vramledger.errors import InputError
+from vramledger.errors import FlagError, InputError
 from vramledger.models.sources.bounded_file import read_whole, shown
 from vramledger.whole_file import unwritten, whole_file
 from vramledger.workload.cohort import MOST_COHORTS, Cohort
@@ -25,6 +25,12 @@ class CohortFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def is_cohort_file(path: Path) -> bool:
     """Whether a path is one of a file of cohorts by its name: TOML, or JSON (traces are JSON lines)."""
     return path.suffix.lower() in (".toml", ".json")
+
+
+def check_cohort_file_name(path: Path) -> None:
+    """Raises FlagError for a name that no file of cohorts has."""
+    if not is_cohort_file(path):
+        raise FlagError(f"{shown(path)} ends in neither .toml nor .json", flag="fit", value=shown(path))
 
 
 def read_cohorts(path: Path) -> tuple[Cohort, ...]:

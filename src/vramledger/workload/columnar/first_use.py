@@ -36,11 +36,7 @@ class FirstUse:
         if not len(batch.block_ids):
             return found, owners
         owner = np.repeat(numbers, lengths)
-        first = np.empty(len(owner), dtype=np.int64)
-        boundaries = np.repeat(batch.boundary, lengths)
-        for boundary in np.unique(boundaries).tolist():
-            here = boundaries == boundary
-            first[here] = self._seen.setdefault(boundary, _Seen()).first(batch.block_ids[here], owner[here])
+        first = self._first(batch, owner, lengths)
         places = np.arange(len(owner), dtype=np.int64)
         misses = np.where(first < owner, len(owner), places)
         has = lengths > 0
@@ -51,12 +47,24 @@ class FirstUse:
         owners[hits] = first[batch.block_offsets[:-1][hits] + found[hits] - 1]
         return found, owners
 
+    def _first(self, batch: RequestColumns, owner: Ints, lengths: Ints) -> Ints:
+        """For each identity of a batch the first request of its boundary that named it."""
+        kinds = np.unique(batch.boundary).tolist()
+        if len(kinds) == 1:
+            return self._seen.setdefault(kinds[0], _Seen()).first(batch.block_ids, owner)
+        first = np.empty(len(owner), dtype=np.int64)
+        boundaries = np.repeat(batch.boundary, lengths)
+        for boundary in kinds:
+            here = boundaries == boundary
+            first[here] = self._seen.setdefault(boundary, _Seen()).first(batch.block_ids[here], owner[here])
+        return first
+
 
 class _Seen:
     """The number of the request that named an identity first: an array for small identities, a table for others."""
 
     def __init__(self) -> None:
-        self._dense = np.full(2**12, -1, dtype=np.int64)
+        self._dense = np.full(2**12, -1, dtype=np.int32)
         self._sparse: dict[int, int] = {}
 
     def first(self, ids: Ints, owner: Ints) -> Ints:
@@ -75,10 +83,10 @@ class _Seen:
     def _in_array(self, ids: Ints, owner: Ints) -> Ints:
         most = int(ids.max(initial=0))
         if most >= len(self._dense):
-            grown = np.full(min(max(most + 1, 2 * len(self._dense)), MOST_DENSE_ID), -1, dtype=np.int64)
+            grown = np.full(min(max(most + 1, 2 * len(self._dense)), MOST_DENSE_ID), -1, dtype=np.int32)
             grown[: len(self._dense)] = self._dense
             self._dense = grown
         new = np.flatnonzero(self._dense[ids] < 0)
         # Of several assignments to one place the last holds, so the first request's comes last.
         self._dense[ids[new[::-1]]] = owner[new[::-1]]
-        return self._dense[ids]
+        return self._dense[ids].astype(np.int64)

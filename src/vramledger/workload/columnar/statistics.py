@@ -7,13 +7,12 @@ import math
 import numpy as np
 
 from vramledger.errors import InputError
+from vramledger.workload.columnar.first_use import FirstUse
 from vramledger.workload.columns import Ints, RequestColumns, Workload
 from vramledger.workload.facts import QUANTILES, Reuse, Spread, TenantShare, WorkloadFacts
 
 MINUTE_NS = 60 * 10**9
 LARGEST_TENANTS = 10
-MOST_DENSE_ID = 2**28
-MOST_DISTINCT_BLOCKS = 2**27
 
 
 def describe(workload: Workload) -> WorkloadFacts:
@@ -54,7 +53,7 @@ def describe(workload: Workload) -> WorkloadFacts:
         busiest_minute=arrivals.busiest_minute(),
         prompt_tokens=prompts.spread(),
         output_tokens=outputs.spread(),
-        reuse=None if reuse is None or not reuse.blocks else reuse.facts(),
+        reuse=None if reuse is None or not reuse.named else reuse.facts(),
         conversations=len(conversations.values),
         requests_of_conversations=int(conversations.counts.sum()),
         longest_conversation=int(conversations.counts.max(initial=0)),
@@ -148,87 +147,31 @@ class _Arrivals:
 
 
 class _Reuse:
-    """Which blocks came before, by boundary; identities are chained, so a hit is a leading run."""
+    """Which blocks came before; those of a prompt that nobody named came never."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
-        self._first: dict[int, _FirstSeen] = {}
-        self._next = 0
-        self.blocks = 0
+        self._first_use = FirstUse(block_tokens)
+        self.named = 0
+        self._blocks = 0
         self._hits = 0
         self._tokens = 0
         self._requests = 0
 
     def add(self, batch: RequestColumns) -> None:
-        numbers = np.arange(self._next, self._next + batch.rows, dtype=np.int64)
-        self._next += batch.rows
-        lengths = np.diff(batch.block_offsets)
-        asked = np.minimum(lengths, -(-batch.prompt_tokens // self._block_tokens))
-        self.blocks += int(asked.sum())
-        if not len(batch.block_ids):
-            return
-        owner = np.repeat(numbers, lengths)
-        first = np.empty(len(owner), dtype=np.int64)
-        kinds = np.repeat(batch.boundary, lengths)
-        for kind in np.unique(kinds).tolist():
-            here = kinds == kind
-            seen = self._first.setdefault(kind, _FirstSeen())
-            if here.all():
-                first = seen.first(batch.block_ids, owner)
-            else:
-                first[here] = seen.first(batch.block_ids[here], owner[here])
-        places = np.arange(len(owner), dtype=np.int64)
-        misses = np.where(first < owner, len(owner), places)
-        starts = batch.block_offsets[:-1][lengths > 0]
-        ends = batch.block_offsets[1:][lengths > 0]
-        run = np.minimum(np.minimum.reduceat(misses, starts), ends) - starts
-        hits = np.minimum(run, asked[lengths > 0])
+        named = np.minimum(np.diff(batch.block_offsets), -(-batch.prompt_tokens // self._block_tokens))
+        self.named += int(named.sum())
+        self._blocks += int(np.maximum(named, batch.prompt_tokens // self._block_tokens).sum())
+        hits, _ = self._first_use.found(batch)
         self._hits += int(hits.sum())
         self._requests += int(np.count_nonzero(hits))
-        self._tokens += int(np.minimum(hits * self._block_tokens, batch.prompt_tokens[lengths > 0]).sum())
+        self._tokens += int(np.minimum(hits * self._block_tokens, batch.prompt_tokens).sum())
 
     def facts(self) -> Reuse:
         return Reuse(
             block_tokens=self._block_tokens,
-            prompt_blocks=self.blocks,
+            prompt_blocks=self._blocks,
             reusable_blocks=self._hits,
             reusable_tokens=self._tokens,
             requests_with_a_hit=self._requests,
         )
-
-
-class _FirstSeen:
-    """The number of the request that named an identity first."""
-
-    def __init__(self) -> None:
-        self._dense = np.full(2**16, -1, dtype=np.int32)
-        self._sparse: dict[int, int] = {}
-
-    def first(self, ids: Ints, owner: Ints) -> Ints:
-        """For each identity, in order of requests, the first request that named it, itself included."""
-        if self._sparse or int(ids.max()) >= MOST_DENSE_ID or int(owner[-1]) >= 2**31:
-            return self._one_by_one(ids, owner)
-        most = int(ids.max())
-        if most >= len(self._dense):
-            grown = np.full(max(most + 1, min(2 * len(self._dense), MOST_DENSE_ID)), -1, dtype=np.int32)
-            grown[: len(self._dense)] = self._dense
-            self._dense = grown
-        known = self._dense[ids]
-        new = np.flatnonzero(known < 0)
-        # Of several assignments to one place the last holds, so the first request's comes last.
-        self._dense[ids[new[::-1]]] = owner[new[::-1]]
-        return self._dense[ids].astype(np.int64)
-
-    def _one_by_one(self, ids: Ints, owner: Ints) -> Ints:
-        if not self._sparse:
-            there = np.flatnonzero(self._dense >= 0)
-            self._sparse = dict(zip(there.tolist(), self._dense[there].tolist(), strict=True))
-            self._sparse[-1] = -1
-        known = self._sparse
-        out = [
-            known.setdefault(block, number)
-            for block, number in zip(ids.tolist(), owner.tolist(), strict=True)
-        ]
-        if len(known) > MOST_DISTINCT_BLOCKS:
-            raise InputError(f"the workload names more than {MOST_DISTINCT_BLOCKS:,} distinct blocks")
-        return np.array(out, dtype=np.int64)
