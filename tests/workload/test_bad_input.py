@@ -105,6 +105,15 @@ def test_years_between_neighbours_are_two_units(tmp_path: Path) -> None:
         read(tmp_path, HEAD + "0,1,1\n1,1,1\n1700000000,1,1\n", time_unit="s")
 
 
+@pytest.mark.parametrize(("first", "then"), [(1, 1000), (1000, 1)])
+def test_units_that_change_within_a_file_are_doubted(tmp_path: Path, first: int, then: int) -> None:
+    times = [at * first for at in range(1, 60)] + [at * then for at in range(60, 120)]
+    workload = read(tmp_path, HEAD + "".join(f"{at},1,1\n" for at in times))
+    assert any("two units" in note for note in workload.header.notes)
+    steady = read(tmp_path, HEAD + "".join(f"{at},1,1\n" for at in [*range(1, 120), 50_000]))
+    assert not any("two units" in note for note in steady.header.notes)
+
+
 def test_prompts_longer_than_the_model_are_counted(tmp_path: Path) -> None:
     workload = read(tmp_path, HEAD + "0,100,1\n1,101,1\n2,5000,1\n", max_model_len=100)
     assert workload.table().rows == 3

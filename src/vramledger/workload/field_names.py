@@ -42,7 +42,7 @@ FIELD_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "tenant": (
             "tenant", "tenant_id", "team_id", "metadata.user_api_key_team_id", "organization_id", "org_id",
-            "metadata.user_api_key_alias", "api_key", "client_id", "client", "end_user", "user_id", "user",
+            "metadata.user_api_key_alias", "client_id", "client", "end_user", "user_id", "user",
         ),
         "conversation": (
             "conversation", "conversation_id", "session_id", "chat_session_id", "thread_id", "metadata.session_id",

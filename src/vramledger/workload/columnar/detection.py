@@ -101,8 +101,8 @@ def _parquet(source: Source, options: ReadingOptions) -> Trace:
     names = {plain(name) for name in parquet_names(source)}
     if {"client", "ts"} <= names and (names & {"rateperserver", "ratepers", "pdf"}):
         raise InputError(
-            f"{source.name} holds rates and distributions of clients (ServeGen), no requests: sample requests from it with "
-            "vramledger.workload.cohorts",
+            f"{source.name} holds rates or lengths of clients (ServeGen), no requests: sample requests from a pair "
+            "NAME.rates.parquet and NAME.pdfs.parquet (vramledger workload NAME.rates.parquet)",
             file=source.name,
         )
     return _fitting(source, options, "columns", _COLUMNS[PARQUET])

@@ -21,7 +21,7 @@ from vramledger.workload.columnar.linking import continued, later_children, late
 from vramledger.workload.columnar.ordering import Disorder, in_order, in_windows
 from vramledger.workload.columnar.piece import Piece, merged, part
 from vramledger.workload.columnar.source import Source
-from vramledger.workload.columnar.times import check_gaps, unit_doubt
+from vramledger.workload.columnar.times import check_gaps, jump_doubt, unit_doubt
 from vramledger.workload.columnar.turns import ConversationTurns, parents_by_name
 from vramledger.workload.columns import BATCH, Ints, RequestColumns, Workload
 from vramledger.workload.reading_options import FORMATS, OnBadRow, ReadingOptions, Starts, TimeUnit
@@ -94,6 +94,8 @@ class _Reading:
             disorder.see(piece)
             if not disorder.count:
                 check_gaps(piece.columns.arrival_ns, piece.rows, found)
+                if not self._is_absolute:
+                    jump_doubt(piece.columns.arrival_ns, piece.rows, found)
             self._count_long(piece, found)
             self._has_ends = self._has_ends or piece.ends_ns is not None
             count += piece.columns.rows
@@ -110,6 +112,10 @@ class _Reading:
                 f"{counted(disorder.count, 'request')} came after later ones, by up to {disorder.worst_ns / 1e9:,.6g} s: "
                 "sorted by time"
             )
+            if count > 1 and disorder.worst_ns > (disorder.last_ns - (disorder.first_ns or 0)) // 2:
+                found.note(
+                    "that is most of the trace's time: is it several traces in one file, or of two units?"
+                )
         doubt = unit_doubt(count, disorder.last_ns - (disorder.first_ns or 0))
         if doubt is not None:
             found.note(doubt)
