@@ -99,7 +99,7 @@ class PoolMachine(RuleBasedStateMachine):
         )
         if not is_open:
             assert self.figures() == before, "a failed open changed something"
-            assert needed + keep > free or self.pool._fresh_states
+            assert needed + keep > free or self.pool._tables.fresh_states
             return 0
         assert free - self.pool.free_blocks == needed
         assert self.pool.free_blocks >= keep
