@@ -11,7 +11,7 @@ from vramledger.kvcache.blocks.group_rules import (
     skipped_blocks,
 )
 from vramledger.kvcache.blocks.held_sequence import HeldSequence
-from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
+from vramledger.kvcache.blocks.layout import GroupKind, PoolLayout
 from vramledger.kvcache.blocks.prefix_lookup import PrefixLookup
 
 
@@ -27,8 +27,11 @@ class BlockTables:
         self.pinned_tokens = 0
         self.entries = 0
         self.fresh_states: set[tuple[int, int, int]] = set()
+        self._key_tokens, self._hit_tokens = layout.key_tokens, layout.hit_tokens
         self._store = store
         self._lookup = lookup
+        self._sliding = [entry for entry in lookup.groups if entry[1].kind is not GroupKind.FULL]
+        self._sizes = [0 if group.is_state else group.block_tokens for group in layout.groups]
 
     def needed_to_enter(
         self,
@@ -51,8 +54,9 @@ class BlockTables:
 
     def needed_to_grow(self, held: HeldSequence, tokens: int) -> int:
         needed = len(self.shared_places(held)) if tokens > held.tokens else 0
-        for group, table in zip(self.layout.groups, held.tables, strict=True):
-            needed += new_blocks(group, len(table), covering_blocks(group, tokens, held.encoder_tokens))
+        for number, group in enumerate(self.layout.groups):
+            required = covering_blocks(group, tokens, held.encoder_tokens)
+            needed += new_blocks(group, len(held.tables[number]), required)
         return needed
 
     def enter(self, held: HeldSequence, hits: list[list[int]], hit_tokens: int, tokens: int) -> None:
@@ -70,6 +74,7 @@ class BlockTables:
     def share(self, parent: HeldSequence, held: HeldSequence) -> None:
         """A new sequence that holds all of another's blocks."""
         held.tokens = parent.tokens
+        held.is_forked = parent.is_forked = True
         held.tables = [list(table) for table in parent.tables]
         held.skipped = list(parent.skipped)
         held.committed = list(parent.committed)
@@ -88,7 +93,7 @@ class BlockTables:
             places = len(table)
             required = covering_blocks(group, tokens, held.encoder_tokens)
             if required > places:
-                size = _size_tokens(group)
+                size = self._sizes[number]
                 count = new_blocks(group, places, required)
                 table.extend([NULL] * (required - places - count))
                 table.extend(self._store.take(size) for _ in range(count))
@@ -98,7 +103,7 @@ class BlockTables:
 
     def give_back_skipped(self, held: HeldSequence, computed_tokens: int) -> None:
         """Frees what no later token looks at; its places stay in the tables."""
-        for number, group in self._lookup.groups:
+        for number, group in self._sliding:
             table, start = held.tables[number], held.skipped[number]
             stop = min(skipped_blocks(group, computed_tokens), len(table))
             if start < stop:
@@ -111,8 +116,7 @@ class BlockTables:
     def commit(self, held: HeldSequence, tokens: int) -> None:
         """Completes the blocks that lie within the first `tokens` tokens."""
         tokens = min(tokens, held.tokens)
-        align = self.layout.hit_tokens if len(self.layout.groups) > 1 else 1
-        aligned = tokens // align * align
+        aligned = tokens // self._hit_tokens * self._hit_tokens
         for number, group in self._lookup.groups:
             stop = aligned // group.block_tokens
             if stop <= held.committed[number]:
@@ -121,7 +125,7 @@ class BlockTables:
             retained = retained_places(
                 group,
                 range(held.committed[number], stop),
-                align_tokens=self.layout.hit_tokens,
+                align_tokens=self._hit_tokens,
                 retention_tokens=self.layout.retention_tokens,
                 reachable=held.reachable,
             )
@@ -134,6 +138,8 @@ class BlockTables:
 
     def shared_places(self, held: HeldSequence) -> list[tuple[int, int]]:
         """Group and place of the blocks that the next token is written into though others hold them too."""
+        if not held.is_forked:
+            return []
         references = self._store.references
         shared = []
         for number, group in enumerate(self.layout.groups):
@@ -176,8 +182,7 @@ class BlockTables:
 
     def restore(self, held: HeldSequence, marks: list[list[bool | None]]) -> None:
         """New blocks for a sequence that `completeness` was asked of, and the same of them findable."""
-        for number, group in enumerate(self.layout.groups):
-            size = _size_tokens(group)
+        for number, size in enumerate(self._sizes):
             held.tables[number] = [NULL if mark is None else self._store.take(size) for mark in marks[number]]
             self._fill(held, number, 0)
             for place, mark in enumerate(marks[number]):
@@ -198,34 +203,30 @@ class BlockTables:
 
     def _complete(self, held: HeldSequence, number: int, place: int) -> None:
         group = self.layout.groups[number]
-        end = (place + 1) * group.block_tokens // self.layout.key_tokens if self._lookup.is_findable else 0
+        end = (place + 1) * group.block_tokens // self._key_tokens if self._lookup.is_findable else 0
         key = held.keys[end - 1] if 0 < end <= len(held.keys) else None
         self._store.complete(held.tables[number][place], number, held.boundary, key)
         if group.keeps_states and key is not None:
             self.fresh_states.add((number, held.boundary, key))
 
     def _fill(self, held: HeldSequence, number: int, first_place: int) -> None:
-        group, table = self.layout.groups[number], held.tables[number]
-        if group.is_state:
+        size, table = self._sizes[number], held.tables[number]
+        if not size:
             return
-        size = group.block_tokens
-        tokens = held.encoder_tokens if group.kind is GroupKind.CROSS else held.tokens
+        is_cross = self.layout.groups[number].kind is GroupKind.CROSS
+        tokens = held.encoder_tokens if is_cross else held.tokens
         for place in range(first_place, len(table)):
             if table[place] != NULL:
                 self._store.fill(table[place], min(size, tokens - place * size))
 
     def _count(self, held: HeldSequence) -> None:
         tokens = 0
-        for group, skipped in zip(self.layout.groups, held.skipped, strict=True):
-            if group.kind is GroupKind.CROSS:
+        for number, size in enumerate(self._sizes):
+            if self.layout.groups[number].kind is GroupKind.CROSS:
                 tokens += held.encoder_tokens
-            elif not group.is_state:
-                tokens += held.tokens - skipped * group.block_tokens
+            elif size:
+                tokens += held.tokens - held.skipped[number] * size
         self.logical_tokens += tokens - held.logical_tokens
         if held.is_pinned:
             self.pinned_tokens += tokens - held.logical_tokens
         held.logical_tokens = tokens
-
-
-def _size_tokens(group: BlockGroup) -> int:
-    return 0 if group.is_state else group.block_tokens

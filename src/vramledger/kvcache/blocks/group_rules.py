@@ -29,7 +29,7 @@ def covering_blocks(group: BlockGroup, tokens: int, encoder_tokens: int) -> int:
     """Places in the group's block table for a sequence of `tokens`, given back ones included."""
     if group.kind is GroupKind.CROSS:
         return ceil_div(encoder_tokens, group.block_tokens)
-    if group.is_constant:
+    if group.kind is GroupKind.STATE and not group.keeps_states:
         return group.state_blocks
     return ceil_div(tokens, group.block_tokens)
 

@@ -9,12 +9,14 @@ class HeldSequence:
     """A block table a group, and how far each of them has been given back and completed.
 
     `skipped` and `committed` count leading places of the tables. `logical_tokens` are the tokens in the tables, once a group.
+    `is_forked` is whether it may share a block that it writes into: without a fork only whole blocks are ever shared.
     """
 
     __slots__ = (
         "boundary",
         "committed",
         "encoder_tokens",
+        "is_forked",
         "is_pinned",
         "keys",
         "logical_tokens",
@@ -43,6 +45,7 @@ class HeldSequence:
         self.committed = [0] * num_groups
         self.logical_tokens = 0
         self.is_pinned = False
+        self.is_forked = False
 
     @property
     def table_entries(self) -> int:

@@ -17,6 +17,7 @@ class PrefixLookup:
 
     def __init__(self, layout: PoolLayout, index: PrefixIndex) -> None:
         self.layout = layout
+        self._key_tokens, self._hit_tokens = layout.key_tokens, layout.hit_tokens
         self.groups = sorted(
             ((number, group) for number, group in enumerate(layout.groups) if not group.is_constant),
             key=lambda entry: entry[1].kind is not GroupKind.FULL,
@@ -27,16 +28,16 @@ class PrefixLookup:
 
     def shared_prefix(self, keys: Sequence[int], boundary: int, limit_tokens: int) -> tuple[int, int]:
         """The tokens of the hit, and of the longest one of any single group."""
-        layout = self.layout
-        hit, longest = min(limit_tokens, len(keys) * layout.key_tokens), 0
+        hit, longest = min(limit_tokens, len(keys) * self._key_tokens), 0
         if not self.is_findable or hit <= 0:
             return 0, 0
-        align = layout.hit_tokens
         while hit > 0:
             agreed = hit
             for number, group in self.groups:
-                named = keys_of(group, keys, layout.key_tokens)
-                agreed = longest_hit(group, agreed, align, named, self._index.shelf(number, boundary))
+                named = keys_of(group, keys, self._key_tokens)
+                agreed = longest_hit(
+                    group, agreed, self._hit_tokens, named, self._index.shelf(number, boundary)
+                )
                 longest = max(longest, agreed)
             if agreed == hit:
                 break
@@ -47,7 +48,7 @@ class PrefixLookup:
         """The blocks of a hit, a list a group. Raises ValueError where they are not all there."""
         hits: list[list[int]] = []
         for number, group in enumerate(self.layout.groups):
-            stride = group.block_tokens // self.layout.key_tokens
+            stride = group.block_tokens // self._key_tokens
             blocks = []
             for place in hit_places(group, hit_tokens):
                 block = self._index.find(number, boundary, keys[(place + 1) * stride - 1])
