@@ -118,6 +118,8 @@ class BlockTables:
         tokens = min(tokens, held.tokens)
         aligned = tokens // self._hit_tokens * self._hit_tokens
         for number, group in self._lookup.groups:
+            if group.keeps_states and self.layout.renews_states:
+                self._renew_state(held, number, aligned)
             stop = aligned // group.block_tokens
             if stop <= held.committed[number]:
                 continue
@@ -135,6 +137,17 @@ class BlockTables:
                 if table[place] != NULL:
                     self._complete(held, number, place)
             held.committed[number] = stop
+
+    def _renew_state(self, held: HeldSequence, number: int, tokens: int) -> None:
+        """A prompt's last state that can be hit counts as fresh whenever its sequence is scheduled, until the block after it is
+        full or it is given back: vLLM registers it anew each time (MambaManager._cache_partial_tail_block).
+        """
+        size = self.layout.groups[number].block_tokens
+        if not held.reachable or not tokens or tokens % size or tokens != held.reachable[0] // size * size:
+            return
+        end = tokens // self._key_tokens
+        if held.tables[number][tokens // size - 1] != NULL and end <= len(held.keys):
+            self.fresh_states.add((number, held.boundary, held.keys[end - 1]))
 
     def shared_places(self, held: HeldSequence) -> list[tuple[int, int]]:
         """Group and place of the blocks that the next token is written into though others hold them too."""

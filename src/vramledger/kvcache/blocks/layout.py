@@ -58,6 +58,10 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
 
     `uncached_first`: a block that comes back without findable content (the part-filled last one) is the next to be given out,
     and only filled ones queue behind (vLLM from 0.24); otherwise all of them queue in the order they came back (up to 0.22).
+    `retention_tokens` says which blocks of windows and which states can be found again: None all of them (vLLM up to 0.28),
+    0 only those that a prompt sent again or another sequence of the same beginning was seen to need (from 0.29), more
+    than 0 those and what lies at every multiple of it. `renews_states`: a sequence that goes on from the last state of its own
+    prompt keeps others from starting there in that step (vLLM from 0.26).
     """
 
     num_blocks: int
@@ -67,6 +71,7 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     block_table_entry_bytes: int = 4
     uncached_first: bool = True
     retention_tokens: int | None = None
+    renews_states: bool = True
 
     @property
     def usable_blocks(self) -> int:
