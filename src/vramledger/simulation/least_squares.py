@@ -16,16 +16,20 @@ _TINY = 1e-9
 
 
 def robust_fit(
-    rows: Sequence[Row], values: Sequence[float], *, lower: Row, start: Row, trust: float
+    rows: Sequence[Row], values: Sequence[float], *, lower: Row, start: Row, trust: float, tolerance: float
 ) -> list[float]:
-    """Unknowns x >= lower with rows . x near values; a row far off counts less (Cauchy weights, twice the median error).
+    """Unknowns x >= lower with rows . x near values.
 
-    `trust` pulls every unknown towards its start, in units of the start's own size; it decides only what the rows leave open.
-    Raises ValueError without rows.
+    A row far off counts less (Cauchy weights at twice the median error); none counts much less for an error of up to `tolerance`,
+    so that a majority that fits exactly does not silence the others.
+
+    `trust` pulls every unknown towards its start, in units of what the change makes in a usual row; it decides only what the
+    rows leave open. Raises ValueError without rows.
     """
     if not rows:
         raise ValueError("nothing to fit")
-    scale = [max(abs(first), abs(low), 1.0) for first, low in zip(start, lower, strict=True)]
+    usual = [sqrt(fsum(value * value for value in column) / len(rows)) for column in zip(*rows, strict=True)]
+    scale = [1 / size if size else max(abs(first), 1.0) for size, first in zip(usual, start, strict=True)]
     scaled = [[value * unit for value, unit in zip(row, scale, strict=True)] for row in rows]
     bounds = [low / unit for low, unit in zip(lower, scale, strict=True)]
     first = [value / unit for value, unit in zip(start, scale, strict=True)]
@@ -38,7 +42,7 @@ def robust_fit(
             vector[place] += trust * len(rows) * value
         found = _bounded(matrix, vector, bounds)
         errors = [value - _dot(row, found) for row, value in zip(scaled, values, strict=True)]
-        spread = 2 * 1.4826 * median(map(abs, errors)) + 1e-6
+        spread = max(2 * 1.4826 * median(map(abs, errors)), tolerance)
         weights = [1 / (1 + (error / spread) ** 2) for error in errors]
     return [value * unit for value, unit in zip(found, scale, strict=True)]
 

@@ -30,7 +30,8 @@ NAMES = ("overhead_ps", "floor_ps", "token_ps", "decode_seq_ps", "kv_token_ps", 
 ROUNDS = 10
 STRETCHES = 150
 """Into so many stretches of equal length the observed time is cut: what happens in each is an equation beside those of requests."""
-TRUST = 1e-5
+TRUST = 1e-4
+TOLERANCE = 0.05
 _FEWEST = 8
 _CAP = 0.1
 
@@ -96,7 +97,12 @@ def fit_run(
         outcomes, time = _simulated(requests, replace(settings, step=step), block_tokens)
         rows, values = _equations(known, outcomes, time)
         found = robust_fit(
-            rows, values, lower=_constants(least), start=_constants(settings.step), trust=TRUST
+            rows,
+            values,
+            lower=_constants(least),
+            start=_constants(settings.step),
+            trust=TRUST,
+            tolerance=TOLERANCE,
         )
         error = _mean_error(rows, values, _constants(step))
         seen.append(error)
@@ -143,7 +149,12 @@ def fit_records(
             for step in chosen
         ]
         found = robust_fit(
-            rows, [1.0] * len(rows), lower=_constants(least), start=_constants(start), trust=TRUST
+            rows,
+            [1.0] * len(rows),
+            lower=_constants(least),
+            start=_constants(start),
+            trust=TRUST,
+            tolerance=TOLERANCE,
         )
         model = _model(found, measured(f"fitted to {len(chosen)} recorded steps of {source}"))
     errors = [
