@@ -47,7 +47,7 @@ accuracy: $(VENV)/.run
 fidelity: $(VENV)/.run
 	@mkdir -p build
 	$(BIN)/python -m tools.fidelity --vllm-venv "$(VLLM_VENV)" --jobs $(JOBS) --json build/fidelity.json \
-		$(if $(filter file,$(origin DATA)),--page docs/fidelity.md,--data "$(DATA)" --page build/fidelity.md)
+		$(if $(filter file,$(origin DATA)),--page docs/fidelity.md --steps examples/steps,--data "$(DATA)" --page build/fidelity.md --steps build/steps)
 
 # What the README shows, made anew: after any change of a number.
 docs: accuracy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -11,13 +12,16 @@ import pytest
 from tools.fidelity.__main__ import main
 from tools.fidelity.curves import Curve, curve_error, picture
 from tools.fidelity.pools import planned, pool_check
-from tools.fidelity.replay import Figure, parts, percentile
+from tools.fidelity.replay import Figure, parts, percentile, settings_of, simulated
 from tools.fidelity.runs import PS_PER_S, MeasuredRun, Served, read_run
+from tools.fidelity.tables import AIM_PERCENT, AIMED
 
 from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Status
+from vramledger.simulation.step_file import read_step
 
-RUNS = Path(__file__).parents[2] / "data" / "traces" / "vllm-measured-runs"
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "data" / "traces" / "vllm-measured-runs"
 RTX4090, PRO6000 = RUNS / "RTX4090_Llama-3.1-8B", RUNS / "RTXPRO6000_Llama-3.1-8B"
 
 
@@ -152,3 +156,20 @@ def test_a_whole_run_to_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert len(run["replay"]["parts"]) == 3
     assert (tmp_path / run["picture"]).read_text().startswith("<svg")
     assert "| KV blocks |" in (tmp_path / "page.md").read_text()
+
+
+def test_the_page_is_what_the_fitted_steps_give_today(measured: MeasuredRun) -> None:
+    """Without the fit: the committed step model, simulated again."""
+    file = ROOT / "examples" / "steps" / f"{RTX4090.name}.json"
+    settings = settings_of(measured, planned(measured), read_step(file.read_bytes(), file.name))
+    outcomes, counters, _ = simulated(measured, settings)
+    whole = parts(measured.served, outcomes)[-1]
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    assert f"{counters.preemptions} preemptions, {counters.recomputed_tokens:,} tokens recomputed" in page
+    for figure in whole.figures:
+        assert re.search(
+            rf"^\| {figure.name} \|[^|]+\|[^|]+\| {re.escape(f'{figure.percent:+.2f}')} % \|",
+            page,
+            re.MULTILINE,
+        ), f"{figure.name} is {figure.percent:+.2f} % off now: run `make fidelity`"
+        assert figure.name not in AIMED or abs(figure.percent) < AIM_PERCENT

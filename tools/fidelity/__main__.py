@@ -1,6 +1,6 @@
 """Simulated runs against measured ones.
 
-    python -m tools.fidelity [--data DIR] [--vllm-venv DIR] [--json FILE] [--page FILE] [--worst N] [--jobs N]
+    python -m tools.fidelity [--data DIR] [--vllm-venv DIR] [--json FILE] [--page FILE] [--steps DIR] [--worst N] [--jobs N]
 
 DIR holds a folder for each run (data/traces/vllm-measured-runs/README.md). Prints the worst figures, then for each run the KV
 pool, latencies measured and simulated, counters and the pool over time. With a vLLM installation random workloads are
@@ -20,9 +20,10 @@ from tools.fidelity.curves import curve_error, curves, picture
 from tools.fidelity.pools import planned, pool_check
 from tools.fidelity.replay import replay
 from tools.fidelity.runs import MeasuredRun, measured_runs
-from tools.fidelity.tables import Report, missed_aims, page, text
+from tools.fidelity.tables import SCHEDULER_HEADING, Report, missed_aims, page, text
 
 from vramledger.errors import VramledgerError
+from vramledger.simulation.step_file import step_json
 
 HERE = Path(__file__).resolve().parents[2]
 NO_VLLM = "Not run here: `make fidelity VLLM_VENV=DIR` compares with the scheduler of a vLLM installation."
@@ -35,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=120, help="random workloads for vLLM's scheduler")
     parser.add_argument("--json", type=Path, help="write every figure here")
     parser.add_argument("--page", type=Path, help="write the page as Markdown here, its pictures beside it")
+    parser.add_argument(
+        "--steps", type=Path, help="write the fitted step models here, as --step-model takes them"
+    )
     parser.add_argument("--worst", type=int, default=10, help="worst figures shown")
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     options = parser.parse_args(arguments)
@@ -47,15 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reports = [report for report, _ in made]
     print(text(reports, worst=options.worst))
     words, failures = _scheduler(options.vllm_venv, options.cases)
-    print(f"\nvLLM's own scheduler: {words}")
+    print(f"\nvLLM's own scheduler: {words or NO_VLLM}")
     if options.page is not None:
         for report, drawn in made:
             (options.page.parent / report.picture).write_text(drawn, encoding="utf-8")
-        options.page.write_text(page(reports, words), encoding="utf-8")
+        options.page.write_text(
+            page(reports, words or scheduler_words(options.page) or NO_VLLM), encoding="utf-8"
+        )
+    if options.steps is not None:
+        options.steps.mkdir(parents=True, exist_ok=True)
+        for report in reports:
+            (options.steps / f"{report.name}.json").write_bytes(step_json(report.replay.step))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_bytes(
-            msgspec.json.format(msgspec.json.encode(_document(reports, words)), indent=1)
+            msgspec.json.format(msgspec.json.encode(_document(reports, words or NO_VLLM)), indent=1)
         )
     outside = any(report.pool.is_inside is False for report in reports)
     return 1 if failures or outside or missed_aims(reports) else 0
@@ -92,11 +102,20 @@ def report_of(run: MeasuredRun) -> tuple[Report, str]:
 def _scheduler(venv: Path | None, cases: int) -> tuple[str, int]:
     """What the step-by-step comparison says, and how many workloads differ."""
     if venv is None or not venv.is_dir():
-        return NO_VLLM, 0
+        return "", 0
     from tools.fidelity.vllm_scheduler.__main__ import compared
 
     line, failures, _ = compared(venv, cases)
     return line, failures
+
+
+def scheduler_words(page_file: Path) -> str:
+    """What the page said of vLLM's scheduler when it was last asked, "" where it says nothing."""
+    if not page_file.is_file():
+        return ""
+    _, _, rest = page_file.read_text(encoding="utf-8").partition(f"{SCHEDULER_HEADING}\n\n")
+    words = rest.partition("\n")[0]
+    return "" if words == NO_VLLM else words
 
 
 def _document(reports: list[Report], scheduler: str) -> dict[str, object]:

@@ -22,6 +22,7 @@ from vramledger.workload.request import WorkloadHeader
 
 BLOCK_TOKENS = 16
 SAMPLES = 2048
+BOOST = 1.2
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -58,37 +59,30 @@ class Replay(Struct, frozen=True, kw_only=True):
     admission_median_s: float
     admission_p95_s: float
     same_order: bool
+    first: Figure
 
 
 def replay(run: MeasuredRun, made: Planned) -> Replay:
     """Fits and simulates."""
-    from vramledger.workload.columns import Workload, columns_of
-
     start = roofline_step(made.plan, made.checkpoint, made.device)
-    bound = roofline_step(made.plan, made.checkpoint, made.device, efficiency=IDEAL)
-    # Only what is read is bounded: memory keeps its clock, a card's cores pass the sheet's when they boost.
-    least = replace(bound, token_ps=0, decode_seq_ps=0, pair_ps_per_1024=0)
-    settings = SimulationSettings(
-        layout=layout_of(made.plan, run.num_gpu_blocks, model=made.checkpoint.model),
-        scheduler=scheduler_of(made.plan),
-        step=start,
-    )
+    # Memory keeps its clock, and a card's cores pass the data sheet's when they boost.
+    fastest = replace(IDEAL, compute=BOOST)
+    least = roofline_step(made.plan, made.checkpoint, made.device, efficiency=fastest)
+    settings = settings_of(run, made, start)
     timings = [
         Timing(number=number, first_token_ps=row.first_token_ps, end_ps=row.end_ps)
         for number, row in enumerate(run.served)
     ]
-    fit = fit_run(run.requests, timings, settings, block_tokens=BLOCK_TOKENS, least=least, source=run.name)
-    header = WorkloadHeader(name=run.name, source=run.name, block_tokens=BLOCK_TOKENS)
-    workload = Workload.of(header, columns_of(run.requests))
-
-    def simulated(step: StepModel) -> tuple[list[RequestOutcome], PoolCounters, tuple[PoolSample, ...]]:
-        result, columns = simulate(workload, replace(settings, step=step), samples=SAMPLES)
-        if columns is None:
-            raise InputError(f"{run.name}: no outcomes")
-        return list(columns.outcomes()), result.counters[0], result.samples
-
-    outcomes, counters, samples = simulated(fit.step)
-    assumed, _, _ = simulated(start)
+    fit = fit_run(
+        run.requests,
+        timings,
+        settings,
+        block_tokens=BLOCK_TOKENS,
+        least=least,
+        source=f"{run.name}, vllm {run.engine_version}",
+    )
+    outcomes, counters, samples = simulated(run, replace(settings, step=fit.step))
+    assumed, _, _ = simulated(run, settings)
     late = [abs(one.admitted_ps - row.scheduled_ps) for one, row in zip(outcomes, run.served, strict=True)]
     return Replay(
         step=fit.step,
@@ -101,9 +95,36 @@ def replay(run: MeasuredRun, made: Planned) -> Replay:
         samples=samples,
         admission_median_s=median(late) / PS_PER_S,
         admission_p95_s=percentile(late, 95) / PS_PER_S,
+        first=Figure(
+            name="first TTFT",
+            measured_s=(run.served[0].first_token_ps - run.served[0].sent_ps) / PS_PER_S,
+            simulated_s=(outcomes[0].first_token_ps - outcomes[0].sent_ps) / PS_PER_S,
+        ),
         same_order=_order(row.scheduled_ps for row in run.served)
         == _order(one.admitted_ps for one in outcomes),
     )
+
+
+def settings_of(run: MeasuredRun, made: Planned, step: StepModel) -> SimulationSettings:
+    """The run's engine with its recorded blocks, the planned ones where none were recorded."""
+    return SimulationSettings(
+        layout=layout_of(made.plan, run.num_gpu_blocks),
+        scheduler=scheduler_of(made.plan),
+        step=step,
+    )
+
+
+def simulated(
+    run: MeasuredRun, settings: SimulationSettings
+) -> tuple[list[RequestOutcome], PoolCounters, tuple[PoolSample, ...]]:
+    """The run's workload under `settings`."""
+    from vramledger.workload.columns import Workload, columns_of
+
+    header = WorkloadHeader(name=run.name, source=run.name, block_tokens=BLOCK_TOKENS)
+    result, columns = simulate(Workload.of(header, columns_of(run.requests)), settings, samples=SAMPLES)
+    if columns is None:
+        raise InputError(f"{run.name}: no outcomes")
+    return list(columns.outcomes()), result.counters[0], result.samples
 
 
 def parts(served: Sequence[Served], outcomes: Sequence[RequestOutcome]) -> tuple[Part, ...]:

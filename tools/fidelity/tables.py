@@ -11,6 +11,7 @@ from tools.fidelity.replay import Figure, Part, Replay
 
 from vramledger.simulation.step_model import StepModel
 
+SCHEDULER_HEADING = "## vLLM's own scheduler, step by step"
 AIM_PERCENT = 2.0
 AIMED = ("TTFT mean", "TTFT p99", "TPOT mean", "latency mean", "makespan")
 _PUBLISHED = {
@@ -143,17 +144,26 @@ def _page(reports: Sequence[Report], scheduler: str) -> Iterator[str]:
         yield ""
         yield from _step_table(report.replay)
     yield ""
-    yield "## vLLM's own scheduler, step by step"
+    yield SCHEDULER_HEADING
     yield ""
-    yield scheduler
+    yield f"{scheduler.rstrip('.')}."
     yield ""
     yield "## What is not modelled"
     yield ""
+    firsts = "; ".join(
+        f"{report.name} {_seconds(report.replay.first.measured_s)}, simulated {_seconds(report.replay.first.simulated_s)}"
+        for report in reports
+    )
     yield (
-        "The first steps of a server are slower than later ones (kernels are chosen and clocks rise), which no constant says: on "
-        "both runs the first prefills take up to twice their time of a second later. A step's time is linear in its work, so "
-        "sizes at which an engine changes kernels or graphs are met on average. Which request is preempted in a full pool "
-        "depends on differences of a millisecond: two fits that agree to a part in a thousand differ by several preemptions."
+        "A server's first steps are slower than later ones (kernels are loaded, clocks rise), which no constant says. TTFT of the "
+        f"first request: {firsts}."
+    )
+    yield ""
+    yield (
+        "A step's time is linear in its work, so sizes at which an engine changes kernels or graphs are met on average. Decoding "
+        "sequences and the tokens that they have cached grow together, so a run tells their sum better than either. Which request "
+        "is preempted in a full pool depends on differences of a millisecond: fits that agree to a part in a thousand differ by "
+        "several preemptions."
     )
 
 
