@@ -71,6 +71,12 @@ def test_vllm_by_version(
     scheduler = scheduler_of(found)
     assert (scheduler.reserve_full_prompt, scheduler.async_scheduling) == (reserves, is_async)
     assert layout_of(found).uncached_first is uncached_first
+    assert layout_of(found).retention_tokens is None
+
+
+def test_vllm_keeps_windows_and_states_sparsely_since_0_29(llama: Checkpoint) -> None:
+    assert layout_of(on_h100(llama, "vllm==0.28.0")).retention_tokens is None
+    assert layout_of(on_h100(llama, "vllm==0.29.0")).retention_tokens == 0
 
 
 def test_flags_reach_the_scheduler(llama: Checkpoint) -> None:

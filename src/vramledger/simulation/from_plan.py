@@ -34,9 +34,13 @@ def layout_of(plan: Plan, num_blocks: int | None = None, *, model: Model | None 
     return from_pool.layout_of(
         pool,
         num_blocks=num_blocks,
-        reserved_blocks=rules.reserved_blocks,
-        uncached_first=rules.uncached_first,
-        caps_admission=rules.caps_admission,
+        rules=from_pool.PoolRules(
+            reserved_blocks=rules.reserved_blocks,
+            uncached_first=rules.uncached_first,
+            retention_tokens=rules.retention_tokens,
+            renews_states=rules.renews_states,
+            caps_admission=rules.caps_admission,
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from vramledger.documents.plan import plan_document
 from vramledger.documents.plan_reader import plan_of
 from vramledger.errors import InputError, VramledgerError
-from vramledger.kvcache.blocks.from_pool import layout_of, layouts_of
+from vramledger.kvcache.blocks.from_pool import PoolRules, layout_of, layouts_of
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.planning import load_model, plan
@@ -61,7 +61,7 @@ def test_layouts_are_the_ledgers_own_bytes_and_needs(model: str, engine: str) ->
 
 
 def test_gemma_on_vllm_has_windows_beside_what_keeps_everything() -> None:
-    layout = layout_of(pool_of("gemma-3-27b-it", "vllm"), reserved_blocks=1)
+    layout = layout_of(pool_of("gemma-3-27b-it", "vllm"), rules=PoolRules(reserved_blocks=1))
     windows = [group for group in layout.groups if group.kind is GroupKind.WINDOW]
     assert len(windows) == 6
     assert {(group.window_tokens, group.block_tokens) for group in windows} == {(1024, 16)}
@@ -128,4 +128,4 @@ def test_what_cannot_be_a_layout_is_told() -> None:
     with pytest.raises(InputError, match="a_new_kind"):
         layouts_of(odd)
     with pytest.raises(InputError, match="serves nobody"):
-        layout_of(pool, num_blocks=1, reserved_blocks=1)
+        layout_of(pool, num_blocks=1, rules=PoolRules(reserved_blocks=1))

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from msgspec.structs import replace
 
 from vramledger.kvcache.blocks.block_store import NULL
 from vramledger.kvcache.blocks.eviction import FIFO, LRU, Eviction
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.kvcache.blocks.pool import BlockPool
+from vramledger.workload.request import Boundary, WorkloadHeader
 
 FULL = BlockGroup(block_tokens=4)
 WINDOW = BlockGroup(kind=GroupKind.WINDOW, block_tokens=4, window_tokens=10)
@@ -324,3 +326,60 @@ def test_a_sequence_of_the_same_text_across_a_boundary_never_hits(groups: str) -
         assert pool.hit_tokens(keys, boundary=boundary, limit_tokens=23) == 0
         assert pool.open(sequence, keys=keys, boundary=boundary, hit_tokens=0, tokens=24)
         pool.commit(sequence, 24)
+
+
+@pytest.mark.parametrize("field", Boundary.__struct_fields__)
+def test_whatever_differs_of_a_boundary_forbids_sharing(field: str) -> None:
+    ours = Boundary(tenant="a", model_revision="b", tokenizer="c", chat_template="d", adapter="e")
+    header = WorkloadHeader(name="", source="", boundaries=(ours, replace(ours, **{field: "other"})))
+    mine, other = (header.boundaries.index(boundary) for boundary in header.boundaries)
+    pool = BlockPool(PoolLayout(num_blocks=20, groups=(FULL,)))
+    assert pool.open(1, keys=(1, 2, 3), boundary=mine, hit_tokens=0, tokens=12)
+    pool.commit(1, 12)
+    assert pool.hit_tokens((1, 2, 3), boundary=mine, limit_tokens=12) == 12
+    assert pool.hit_tokens((1, 2, 3), boundary=other, limit_tokens=12) == 0
+
+
+def test_branches_of_an_agent_share_their_prompt_until_each_writes() -> None:
+    pool = BlockPool(PoolLayout(num_blocks=40, groups=(FULL,)))
+    assert pool.open("parent", keys=(), boundary=0, hit_tokens=0, tokens=10)
+    for child in ("left", "right"):
+        pool.fork("parent", child)
+    assert (pool.used_blocks, pool.logical_tokens, pool.physical_tokens) == (3, 30, 10)
+    assert pool.grow("left", 11, computed_tokens=10)
+    assert pool.grow("right", 13, computed_tokens=10)
+    # Each has the two full blocks in common and a copy of the third, of two tokens; the parent is left alone with its own.
+    assert pool.counters.copied_blocks == 2
+    assert pool.counters.copied_tokens == 4
+    assert (pool.used_blocks, pool.logical_tokens, pool.physical_tokens) == (2 + 3 + 1, 34, 8 + 2 + 3 + 5)
+    assert pool.grow("parent", 12, computed_tokens=10)
+    assert pool.counters.copied_blocks == 2
+
+
+def test_a_swap_takes_what_the_host_holds_and_no_more() -> None:
+    pool = BlockPool(PoolLayout(num_blocks=10, groups=(FULL,)), host_blocks=3)
+    for number, tokens in enumerate([10, 5]):
+        assert pool.open(number, keys=(number,), boundary=0, hit_tokens=0, tokens=tokens)
+        pool.commit(number, tokens)
+    assert pool.swap_out(0) == 10
+    assert (pool.swapped_blocks, pool.used_blocks, pool.cached_blocks) == (3, 2, 1)
+    assert pool.swap_out(1) == 0
+    assert pool.swap_in(0)
+    assert (pool.swapped_blocks, pool.used_blocks, pool.logical_tokens) == (0, 5, 15)
+    assert (pool.counters.swapped_out_tokens, pool.counters.swapped_in_tokens) == (10, 10)
+
+
+def test_blocks_to_keep_free_are_kept_from_newcomers_alone() -> None:
+    pool = BlockPool(PoolLayout(num_blocks=4, groups=(FULL,)))
+    assert not pool.open(1, keys=(), boundary=0, hit_tokens=0, tokens=12, keep_free_blocks=2)
+    assert pool.open(1, keys=(), boundary=0, hit_tokens=0, tokens=8, keep_free_blocks=2)
+    assert pool.grow(1, 16, computed_tokens=8)
+
+
+def test_a_hit_that_is_gone_is_told() -> None:
+    pool = BlockPool(PoolLayout(num_blocks=4, groups=(FULL,)))
+    with pytest.raises(ValueError, match="no hit"):
+        pool.open(1, keys=(1, 2), boundary=0, hit_tokens=4, tokens=8)
+    assert pool.open(1, keys=(1, 2), boundary=0, hit_tokens=0, tokens=8)
+    with pytest.raises(ValueError, match="already"):
+        pool.open(1, keys=(1, 2), boundary=0, hit_tokens=0, tokens=8)

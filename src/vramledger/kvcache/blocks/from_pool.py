@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.errors import InputError
@@ -31,45 +32,34 @@ KINDS = {
 """The engines' words for what a group caches."""
 
 
-def layouts_of(
-    pool: KvPool,
-    *,
-    reserved_blocks: int = 0,
-    uncached_first: bool = True,
-    retention_tokens: int | None = None,
-    caps_admission: bool = True,
-) -> tuple[PoolLayout, ...]:
+class PoolRules(Struct, frozen=True, kw_only=True):
+    """What an engine's version does with its pool, beyond what its ledger says (see PoolLayout).
+
+    `reserved_blocks` are those of the pool that groups share. `caps_admission` bounds what a whole prompt is reserved in groups with
+    a window (vLLM from 0.20.2).
+    """
+
+    reserved_blocks: int = 0
+    uncached_first: bool = True
+    retention_tokens: int | None = None
+    renews_states: bool = True
+    caps_admission: bool = True
+
+
+def layouts_of(pool: KvPool, rules: PoolRules = PoolRules()) -> tuple[PoolLayout, ...]:  # noqa: B008 (frozen)
     """One layout for the groups that draw from one pool, and one for each group with a pool of its own; expected blocks.
 
-    The keywords are what an engine's version does with its pool (see PoolLayout); `caps_admission` bounds what a whole
-    prompt is reserved in groups with a window (vLLM from 0.20.2). A block that groups cut into several of theirs
-    (transformers' sectors) is taken whole by a sequence. Raises InputError for a window without its length, as plans written by
-    earlier versions have it, and for a kind that has no rule here.
+    A block that groups cut into several of theirs (transformers' sectors) is taken whole by a sequence. Raises InputError for
+    a window without its length, as plans written by earlier versions have it, and for a kind that has no rule here.
     """
     found: list[PoolLayout] = []
-    shared = [group for group in pool.groups if group.pool_blocks is None]
+    shared = tuple(group for group in pool.groups if group.pool_blocks is None)
     if shared:
-        found.append(
-            PoolLayout(
-                num_blocks=pool.num_blocks.expected,
-                groups=tuple(_group(group, caps_admission) for group in shared),
-                block_bytes=pool.bytes_per_block,
-                reserved_blocks=reserved_blocks,
-                uncached_first=uncached_first,
-                retention_tokens=retention_tokens,
-            )
-        )
+        found.append(_layout(shared, pool.num_blocks.expected, pool.bytes_per_block, rules))
     for group in pool.groups:
         if group.pool_blocks is not None:
-            found.append(
-                PoolLayout(
-                    num_blocks=group.pool_blocks.expected,
-                    groups=(_group(group, caps_admission),),
-                    block_bytes=_block_bytes(group),
-                    uncached_first=uncached_first,
-                    retention_tokens=retention_tokens,
-                )
-            )
+            own = replace(rules, reserved_blocks=0)
+            found.append(_layout((group,), group.pool_blocks.expected, _block_bytes(group), own))
     return tuple(found)
 
 
@@ -77,23 +67,14 @@ def layout_of(
     pool: KvPool,
     *,
     num_blocks: int | None = None,
-    reserved_blocks: int = 0,
-    uncached_first: bool = True,
-    retention_tokens: int | None = None,
-    caps_admission: bool = True,
+    rules: PoolRules = PoolRules(),  # noqa: B008 (frozen)
 ) -> PoolLayout:
     """The layout of the pool that is full first: of which a request of full length takes the largest share.
 
     Pools that hold nothing but constant state bound how many sequences run, not what they hold, and count only where there
     is no other. `num_blocks` replaces the expected blocks. Raises InputError as `layouts_of`, and for a pool without blocks.
     """
-    layouts = layouts_of(
-        pool,
-        reserved_blocks=reserved_blocks,
-        uncached_first=uncached_first,
-        retention_tokens=retention_tokens,
-        caps_admission=caps_admission,
-    )
+    layouts = layouts_of(pool, rules)
     shared = [group for group in pool.groups if group.pool_blocks is None]
     members = ([shared] if shared else []) + [
         [group] for group in pool.groups if group.pool_blocks is not None
@@ -106,6 +87,18 @@ def layout_of(
     if found.usable_blocks < 1:
         raise InputError(f"a pool of {found.num_blocks} blocks serves nobody", num_blocks=found.num_blocks)
     return found
+
+
+def _layout(groups: Sequence[KvGroup], num_blocks: int, block_bytes: int, rules: PoolRules) -> PoolLayout:
+    return PoolLayout(
+        num_blocks=num_blocks,
+        groups=tuple(_group(group, rules.caps_admission) for group in groups),
+        block_bytes=block_bytes,
+        reserved_blocks=rules.reserved_blocks,
+        uncached_first=rules.uncached_first,
+        retention_tokens=rules.retention_tokens,
+        renews_states=rules.renews_states,
+    )
 
 
 def _share(pair: tuple[PoolLayout, Sequence[KvGroup]]) -> float:
