@@ -12,6 +12,7 @@ from vramledger.simulation.outcome import RequestOutcome, Run
 from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.schedulers.protocol import AdmissionPolicy
 from vramledger.simulation.settings import Scheduling, SimulationSettings, ToolWait
+from vramledger.simulation.time_bounds import within_clock
 
 if TYPE_CHECKING:
     from vramledger.simulation.outcome_columns import OutcomeColumns
@@ -38,6 +39,7 @@ def simulate(
     where it does not. Raises InputError for settings that contradict themselves, and where the extra is missing.
     """
     check(settings)
+    workload = within_clock(workload)
     notes: tuple[str, ...] = ()
     if how != "reference":
         from vramledger.simulation.compiled.choice import simulate_compiled_or_why_not
