@@ -13,13 +13,15 @@ TRANSFORMERS_VENV ?= .transformers
 DEVICE ?=
 PLANS ?= 100000
 JOBS ?= 2
+MANY ?= 10000000
+DYNAMO_VENV ?= .dynamo
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: fidelity-blocks cache-curves
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
@@ -98,6 +100,13 @@ traces: $(VENV)/.run
 
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench
+	$(BIN)/python -m tools.bench_simulation
+
+# Ten million requests streamed as well (half a minute), and ai-dynamo-runtime's own replay of the same trace beside it: needs uv.
+bench-simulation: $(VENV)/.run
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DYNAMO_VENV)
+	$(UV) pip install --quiet --python $(DYNAMO_VENV) ai-dynamo-runtime==1.6.1
+	$(BIN)/python -m tools.bench_simulation --many $(MANY) --other $(DYNAMO_VENV)
 
 # 100,000 plans over processes: their rate, and what that makes of two cores. PLANS and JOBS choose otherwise.
 bench-sweep: $(VENV)/.run
