@@ -58,6 +58,7 @@ def random_settings(random: Random) -> SimulationSettings:
         max_model_len=max_model_len,
         chunked_prefill=chunked,
         prefix_caching=random.random() < 0.8,
+        priority=random.random() < 0.3,
         long_prefill_token_threshold=random.choice([0, 0, 1, 5, 20]),
         long_prefill_alone_unbounded=random.random() < 0.5,
         watermark=random.choice([0.0, 0.0, 0.1]),

@@ -25,8 +25,6 @@ def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
     scheduler, layout, fleet, step = settings.scheduler, settings.layout, settings.fleet, settings.step
     if scheduler.scheduling is not Scheduling.VLLM:
         yield f"the scheduler {scheduler.scheduling.value}"
-    if scheduler.priority:
-        yield "priorities"
     if scheduler.async_scheduling:
         yield "asynchronous scheduling"
     if not layout.is_plain or layout.groups[0].admission_blocks is not None:

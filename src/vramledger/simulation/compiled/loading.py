@@ -95,7 +95,7 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
 
     running = min(settings.scheduler.max_num_seqs, settings.layout.usable_blocks, len(records))
     keys = int(records[:, at.KEYS].max(initial=0))
-    timers = int((rows[:, [at.CANCEL, at.FIRST_DEADLINE, at.DEADLINE]] >= 0).sum())
+    timers = int((records[:, [at.CANCEL, at.FIRST_DEADLINE, at.DEADLINE]] >= 0).sum())
     held_keys = min(running * keys, int(records[:, at.KEYS].sum()))
     arena = max(2 * held_keys, int(m[at.ARENA_TOP]))
     heap_rows = max(4 * running + 64, int(m[at.HEAP_ROWS]))
@@ -104,7 +104,9 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
         at.FILLS_AT: 2 * heap_rows,
         at.TIMERS_AT: 2 * (int(m[at.TIMERS]) + timers + 1),
         at.SENDS_AT: 2 * (len(records) + 1),
-        at.RANKS_AT: 2 * (int(m[at.RANKS]) + len(rows) + running + 1) if settings.scheduler.priority else 0,
+        at.RANKS_AT: 2 * (int(m[at.RANKS]) + len(records) + running + 1)
+        if settings.scheduler.priority
+        else 0,
         at.PREFILLS_AT: max(running, int(m[at.PREFILLING])) + 1,
         at.FOUND_AT: keys + 1,
         at.ARENA_AT: arena,

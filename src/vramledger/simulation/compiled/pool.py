@@ -41,14 +41,15 @@ from vramledger.simulation.compiled.memory import (
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MIX_PLACE = np.uint64(0xC2B2AE3D27D4EB4F)
 _HALF = np.uint64(32)
+_POSITIVE = 2**63 - 1
 
 
 @compiled
 def mixed(identity: int, place: int, mask: int) -> int:
     """Where in the table a content is looked for first."""
-    bits = np.uint64(identity) * _MIX
+    bits = np.uint64(identity & _POSITIVE) * _MIX
     bits ^= bits >> _HALF
-    bits = (bits + np.uint64(place)) * _MIX_PLACE
+    bits = (bits + np.uint64(place & _POSITIVE)) * _MIX_PLACE
     bits ^= bits >> _HALF
     return np.int64(bits & np.uint64(mask))  # type: ignore[return-value]
 

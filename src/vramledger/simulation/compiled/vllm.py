@@ -173,13 +173,16 @@ def serve_one_by_one(m: Memory, threshold: int) -> int:
         budget -= tokens
         number = m[row + NEXT]
     m[IS_WALKED] = 1
-    count_decodes(m)
+    count_decodes(m, budget < m[BUDGET])
     return budget
 
 
 @compiled
-def count_decodes(m: Memory) -> None:
-    """The plan's sums of what decodes, after sequences were served one by one; who was not served stays behind."""
+def count_decodes(m: Memory, is_step: bool) -> None:
+    """The plan's sums of what decodes, after sequences were served one by one; who was not served stays behind.
+
+    Where no one was served there is no step to stay behind of.
+    """
     m[PLAN_DECODES] = m[PLAN_KV] = 0
     m[LAST_DECODE_TURN] = NOBODY
     number = m[RUN_FIRST]
@@ -190,7 +193,7 @@ def count_decodes(m: Memory) -> None:
                 m[PLAN_DECODES] += 1
                 m[PLAN_KV] += m[row + COMPUTED] + m[STEP]
                 m[LAST_DECODE_TURN] = m[row + TURN]
-            else:
+            elif is_step:
                 passed_over(m, row, number)
         number = m[row + NEXT]
 
