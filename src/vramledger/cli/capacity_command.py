@@ -36,6 +36,8 @@ REQUESTS = 4_000
 MOST_REQUESTS = 200_000
 SMALL = 10_000
 """Requests of a run below which starting processes takes longer than they save."""
+READABLE_REQUESTS = 400
+"""Requests of a run where the readable simulator has to do it, some 300 a second, and nobody said how many."""
 KV_FORMATS = ("fp8", "bf16")
 
 _HELP = """The largest load that a plan serves well, with how sure that is; what binds there; the pool's tokens; room for bursts and
@@ -69,7 +71,8 @@ def run_capacity(
     replications: int,
     operating: float,
     with_headroom: bool,
-    with_changes: bool,
+    with_changes: bool | None,
+    how: str,
     jobs: int | None,
     ray: str | None,
     at: str | None,
@@ -113,7 +116,11 @@ def run_capacity(
         workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed, replications=replications,
         is_open=True,
     )  # fmt: skip
-    tables, notes = _tables(sent)
+    setup, reasons, notes = _simulator(setup, sent, how)
+    with_changes = not reasons if with_changes is None else with_changes
+    most = READABLE_REQUESTS if reasons and not (requests or reading["limit"]) else MOST_REQUESTS
+    tables, more_notes = _tables(sent, most)
+    notes += more_notes
     count = max(table.rows for table in tables)
     workers = jobs if jobs is not None else cores() if count * len(tables) >= SMALL else 1
     question = Question(
@@ -131,14 +138,14 @@ def run_capacity(
     if with_changes:
         extras = (
             *_extras(asked, setup),
-            *(_tool_waits(setup) if bool((tables[0].parent >= 0).any()) else ()),
+            *(_tool_waits(setup, is_compiled=not reasons) if bool((tables[0].parent >= 0).any()) else ()),
         )
     variants = {"base": tables}
     if with_changes and sent.cohorts:
         more, shifted = _prefix_extras(sent, setup, count, seed)
         extras += more
         variants |= shifted
-    study = study_of(sent.workloads[0].header, variants, setup.settings, question, extras)
+    study = study_of(sent.workloads[0].header, variants, setup.settings, question, extras, how=how)
     with ends_when_told(), Runs() as progress, crew(study, jobs=workers, ray=ray, told=progress.add) as work:
         found = find_capacity(study, question, work, extras, told=progress.about)
     answer = Answer(
@@ -171,7 +178,37 @@ def run_capacity(
     return HOLDS if exit_zero or found.load else AIM_MISSED
 
 
-def _tables(sent: Sent) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _simulator(setup: Setup, sent: Sent, how: str) -> tuple[Setup, list[str], tuple[str, ...]]:
+    """Settings that the compiled simulator covers, what it does not cover, and what there is to say of both.
+
+    A search is hundreds of runs. Where asynchronous scheduling alone keeps the compiled simulator from them it is left out, and said so.
+    """
+    from msgspec.structs import replace
+
+    from vramledger.simulation.compiled.coverage import uncovered_requests, uncovered_settings
+
+    if how == "reference":
+        return setup, ["what was asked"], ()
+    scheduler = setup.settings.scheduler
+    plain = replace(setup.settings, scheduler=replace(scheduler, async_scheduling=False))
+    reasons = list(uncovered_settings(plain))
+    reasons += uncovered_requests(next(sent.workloads[0].batches()))
+    if reasons:
+        note = (
+            f"run by the readable simulator, since the compiled one does not cover {', '.join(reasons)}: fewer requests and no "
+            f"sensitivity unless asked for with --requests and --sensitivity"
+        )
+        return setup, reasons, (note,)
+    if scheduler.async_scheduling and list(uncovered_settings(setup.settings)):
+        note = (
+            "searched without asynchronous scheduling, which the compiled simulator does not cover: steps are planned when the last "
+            "one's tokens are known; --how reference keeps it, and takes a hundred times as long"
+        )
+        return replace(setup, settings=plain), [], (note,)
+    return setup, [], ()
+
+
+def _tables(sent: Sent, most: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Replications in memory; of a longer trace its first requests."""
     from vramledger.workload.columnar.load_shapes import rows_from
 
@@ -187,7 +224,7 @@ def _tables(sent: Sent) -> tuple[tuple[Any, ...], tuple[str, ...]]:
             "later turns follow the turns before them, so the load that is scaled is the start of conversations; rates count all "
             "requests, over the arrivals that the workload names"
         )
-    return tuple(tables), tuple(notes)
+    return tuple(tables), tuple(dict.fromkeys(notes))
 
 
 def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
@@ -217,7 +254,12 @@ def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
             yield Extra(factor="KV format", change=f"{stored} -> {name}", refusal=problem.message)
             continue
         if other.plan is not None and other.plan.kv_pool is not None and other.plan.kv_pool.dtype != stored:
-            settings = replace(other.settings, follow_parents=setup.settings.follow_parents)
+            scheduler = replace(
+                other.settings.scheduler, async_scheduling=setup.settings.scheduler.async_scheduling
+            )
+            settings = replace(
+                other.settings, follow_parents=setup.settings.follow_parents, scheduler=scheduler
+            )
             yield Extra(
                 factor="KV format",
                 change=f"{stored} -> {other.plan.kv_pool.dtype}",
@@ -225,7 +267,7 @@ def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
             )
 
 
-def _tool_waits(setup: Setup) -> Iterator[Extra]:
+def _tool_waits(setup: Setup, *, is_compiled: bool) -> Iterator[Extra]:
     """Other ways to treat a conversation's KV between its turns."""
     from msgspec.structs import replace
 
@@ -240,6 +282,8 @@ def _tool_waits(setup: Setup) -> Iterator[Extra]:
         change = f"{settings.tool_wait.value} -> {policy.value}"
         if policy is ToolWait.SWAP and not (settings.host_link_bytes_per_s and settings.host_swap_bytes):
             yield Extra(factor="tool wait", change=change, refusal="needs --host-link and --host-swap")
+        elif is_compiled:
+            yield Extra(factor="tool wait", change=change, refusal="needs --how reference")
         else:
             yield Extra(
                 factor="tool wait", change=change, case=Case(settings=replace(settings, tool_wait=policy))
@@ -335,8 +379,15 @@ command = EngineCommand(
         ),
         GroupedOption(
             ["with_changes", "--sensitivity/--no-sensitivity"],
-            default=True,
-            help="Tell what the capacity is sensitive to: a search for each change.",
+            default=None,
+            help="Tell what the capacity is sensitive to, a search for each change; unless the readable simulator has to run it.",
+            group=RUN,
+        ),
+        GroupedOption(
+            ["how", "--how"],
+            type=click.Choice(["auto", "compiled", "reference"]),
+            default="auto",
+            help="Which of the two simulators, which agree: the compiled one where it can unless given.",
             group=RUN,
         ),
         *run_options(),
