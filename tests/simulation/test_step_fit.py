@@ -14,6 +14,7 @@ from vramledger.simulation.outcome import RequestOutcome
 from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.settings import SchedulerSettings, SimulationSettings
 from vramledger.simulation.step_fit import Fit, StepRecord, Timing, fit_records, fit_run
+from vramledger.simulation.step_log import NAMES, RunLog, logged_run
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.request import Request
 
@@ -129,6 +130,24 @@ def test_no_constant_falls_below_the_devices_bound(asked: list[Request], seen: l
     assert fit.step.kv_token_ps >= high.kv_token_ps
 
 
+def test_a_runs_log_adds_up_to_its_time(asked: list[Request]) -> None:
+    for lag in (False, True):
+        given = settings(TRUE)
+        given = replace(given, scheduler=replace(given.scheduler, async_scheduling=lag))
+        outcomes, log = logged_run(asked, given, None)
+        ends = [outcome.end_ps for outcome in outcomes.values()]
+        constants = [getattr(TRUE, name) for name in NAMES]
+
+        def spent(start: int, end: int, log: RunLog = log, constants: list[int] = constants) -> float:
+            return sum(one * two for one, two in zip(log.between(start, end), constants, strict=True))
+
+        # The requests overlap from the first to the last: there is no lull, and every instant of an end is a step's.
+        first = outcomes[0].sent_ps
+        for end in ends:
+            assert spent(first, end) == pytest.approx(end - first, abs=1)
+        assert spent(first, first) == 0
+
+
 def test_recorded_steps_give_the_model_directly() -> None:
     random = Random(3)
     records = []
@@ -154,5 +173,7 @@ def test_what_cannot_be_fitted_is_refused(asked: list[Request], seen: list[Timin
         fitted(asked, [replace(seen[0], end_ps=0), *seen[1:]])
     with pytest.raises(InputError, match="the workload has 60"):
         fitted(asked, [*seen, replace(seen[0], number=60)])
+    with pytest.raises(InputError, match="comes to its end"):
+        fit_run(asked, seen, settings(START, blocks=2), block_tokens=None, least=LEAST, source="this test")
     with pytest.raises(InputError, match="recorded steps"):
         fit_records([], start=START, least=LEAST, source="this test")

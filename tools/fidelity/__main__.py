@@ -17,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 from tools.fidelity.curves import curve_error, curves, picture
+from tools.fidelity.page import SCHEDULER_HEADING, page
 from tools.fidelity.pools import planned, pool_check
 from tools.fidelity.replay import replay
 from tools.fidelity.runs import MeasuredRun, measured_runs
-from tools.fidelity.tables import SCHEDULER_HEADING, Report, missed_aims, page, text
+from tools.fidelity.tables import Report, missed_aims, text
 
 from vramledger.errors import VramledgerError
 from vramledger.simulation.step_file import step_json

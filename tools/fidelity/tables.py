@@ -1,4 +1,4 @@
-"""What is told of measured runs: as text with the worst lines first, and as the page docs/fidelity.md."""
+"""What is told of measured runs, with the worst lines first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from tools.fidelity.curves import CurveError
 from tools.fidelity.pools import PoolCheck
 from tools.fidelity.replay import Figure, Part, Replay
 
-from vramledger.simulation.step_model import StepModel
-
-SCHEDULER_HEADING = "## vLLM's own scheduler, step by step"
 AIM_PERCENT = 2.0
 AIMED = ("TTFT mean", "TTFT p99", "TPOT mean", "latency mean", "makespan")
 _PUBLISHED = {
@@ -56,8 +53,8 @@ def worst_lines(reports: Sequence[Report]) -> list[str]:
     ]
     rows.sort(key=lambda row: -abs(row[0]))
     return [
-        f"{percent:+7.2f} %  {name:24} {part:12} {figure.name:13} {_seconds(figure.measured_s):>10} measured, "
-        f"{_seconds(figure.simulated_s)} simulated"
+        f"{percent:+7.2f} %  {name:24} {part:12} {figure.name:13} {seconds(figure.measured_s):>10} measured, "
+        f"{seconds(figure.simulated_s)} simulated"
         for percent, name, part, figure in rows
     ]
 
@@ -67,10 +64,10 @@ def text(reports: Sequence[Report], *, worst: int) -> str:
     for report in reports:
         lines += ["", f"{report.name}: {report.model} on {report.device}, vllm {report.engine_version}"]
         lines.append(f"  KV blocks {_pool_words(report.pool)}")
-        lines += [f"  {line}" for line in _table(report, plain=True)]
-        lines.append(f"  {_counts(report)}")
-        lines += [f"  {_curve_words(error)}" for error in report.curves]
-        lines.append(f"  {_admission(report.replay)}")
+        lines += [f"  {line}" for line in table(report, plain=True)]
+        lines.append(f"  {counts(report)}")
+        lines += [f"  {curve_words(error)}" for error in report.curves]
+        lines.append(f"  {admission(report.replay)}")
     missed = missed_aims(reports)
     lines += [
         "",
@@ -91,83 +88,7 @@ def missed_aims(reports: Sequence[Report]) -> list[str]:
     ]
 
 
-def page(reports: Sequence[Report], scheduler: str) -> str:
-    """docs/fidelity.md."""
-    return "\n".join(_page(reports, scheduler)) + "\n"
-
-
-def _page(reports: Sequence[Report], scheduler: str) -> Iterator[str]:
-    yield "# Fidelity: simulated runs against measured ones"
-    yield ""
-    yield (
-        "Made by `make fidelity` from the runs in data/traces/vllm-measured-runs (`DATA=DIR` for others of the same layout). "
-        "For each run: the KV pool from the model's name, the card and the flags alone; then, with the blocks that the engine "
-        "recorded, the whole run simulated under a step model that was fitted to the first and last tokens of the first half of "
-        "the requests. Nothing measured of the other half is used. Times count from when the client sent a request, and all "
-        "arrivals are those of the client."
-    )
-    yield ""
-    yield (
-        f"The aim is {AIM_PERCENT:g} % on the whole run for {', '.join(AIMED[:-1])} and {AIMED[-1]}: "
-        + ("met in every run." if not (missed := missed_aims(reports)) else f"missed by {'; '.join(missed)}.")
-    )
-    yield ""
-    yield "| KV blocks | low | expected | high | with the recorded total | recorded | |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for report in reports:
-        pool = report.pool
-        verdict = {None: "not recorded", True: "inside", False: "OUTSIDE"}[pool.is_inside]
-        yield (
-            f"| {report.name} | {pool.low:,} | {pool.expected:,} | {pool.high:,} | {_count(pool.expected_with_recorded_total)} "
-            f"| {_count(pool.recorded)} | {verdict} |"
-        )
-    for report in reports:
-        yield ""
-        yield f"## {report.name}"
-        yield ""
-        yield f"{report.model} on {report.device}, vLLM {report.engine_version}."
-        yield ""
-        yield from _table(report, plain=False)
-        yield ""
-        yield (
-            "LLMServingSim is the error that LLMServingSim 2.0 published for the same run (its times count from the engine's "
-            "queue, and its step times are profiles of the card). The roofline column is our simulation with the data "
-            "sheet alone, nothing fitted."
-        )
-        yield ""
-        yield f"{_counts(report)}. {_admission(report.replay)}."
-        yield ""
-        yield f"![{report.name} over time]({report.picture})"
-        yield ""
-        for error in report.curves:
-            yield f"- {_curve_words(error)}"
-        yield ""
-        yield from _step_table(report.replay)
-    yield ""
-    yield SCHEDULER_HEADING
-    yield ""
-    yield f"{scheduler.rstrip('.')}."
-    yield ""
-    yield "## What is not modelled"
-    yield ""
-    firsts = "; ".join(
-        f"{report.name} {_seconds(report.replay.first.measured_s)}, simulated {_seconds(report.replay.first.simulated_s)}"
-        for report in reports
-    )
-    yield (
-        "A server's first steps are slower than later ones (kernels are loaded, clocks rise), which no constant says. TTFT of the "
-        f"first request: {firsts}."
-    )
-    yield ""
-    yield (
-        "A step's time is linear in its work, so sizes at which an engine changes kernels or graphs are met on average. Decoding "
-        "sequences and the tokens that they have cached grow together, so a run tells their sum better than either. Which request "
-        "is preempted in a full pool depends on differences of a millisecond: fits that agree to a part in a thousand differ by "
-        "several preemptions."
-    )
-
-
-def _table(report: Report, *, plain: bool) -> Iterator[str]:
+def table(report: Report, *, plain: bool) -> Iterator[str]:
     """Measured and simulated on the whole run, then the differences by part."""
     by_part = {part.name: part for part in report.replay.parts}
     whole = by_part["whole run"]
@@ -187,8 +108,8 @@ def _table(report: Report, *, plain: bool) -> Iterator[str]:
         rows.append(
             [
                 figure.name,
-                _seconds(figure.measured_s),
-                _seconds(figure.simulated_s),
+                seconds(figure.measured_s),
+                seconds(figure.simulated_s),
                 _percent(figure),
                 _percent(by_part["fitted half"].figures[place]),
                 _percent(by_part["other half"].figures[place]),
@@ -207,33 +128,11 @@ def _table(report: Report, *, plain: bool) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _step_table(made: Replay) -> Iterator[str]:
-    yield "| constant of a step | data sheet, assumed | fitted |"
-    yield "| --- | --- | --- |"
-    for words, name, scale, unit in (
-        ("fixed", "overhead_ps", 1e9, "ms"),
-        ("weights' read", "floor_ps", 1e9, "ms"),
-        ("token computed", "token_ps", 1e6, "us"),
-        ("decoding sequence", "decode_seq_ps", 1e6, "us"),
-        ("1,000 cached tokens", "kv_token_ps", 1e3, "us"),
-        ("1,024 pairs of a prefill", "pair_ps_per_1024", 1e6, "us"),
-    ):
-        yield f"| {words} | {_constant(made.start, name, scale)} {unit} | {_constant(made.step, name, scale)} {unit} |"
-    error = made.step.relative_error
-    if error is not None:
-        yield ""
-        yield f"Latencies of the requests that the fit did not see are off by {100 * error:.2f} % in the middle."
-
-
-def _constant(step: StepModel, name: str, scale: float) -> str:
-    return f"{getattr(step, name) / scale:,.2f}"
-
-
 def _whole(parts: Sequence[Part]) -> Part:
     return next(part for part in parts if part.name == "whole run")
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"
 
 
@@ -241,7 +140,7 @@ def _percent(figure: Figure) -> str:
     return f"{figure.percent:+.2f} %"
 
 
-def _count(value: int | None) -> str:
+def count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
@@ -254,7 +153,7 @@ def _pool_words(pool: PoolCheck) -> str:
     return f"{words}; recorded {pool.recorded:,}, {'inside' if pool.is_inside else 'OUTSIDE'}"
 
 
-def _counts(report: Report) -> str:
+def counts(report: Report) -> str:
     counters = report.replay.counters
     words = (
         f"Simulated: {counters.preemptions} preemptions, {counters.recomputed_tokens:,} tokens recomputed, "
@@ -266,7 +165,7 @@ def _counts(report: Report) -> str:
     return words
 
 
-def _curve_words(error: CurveError) -> str:
+def curve_words(error: CurveError) -> str:
     unit = " points" if error.unit == "%" else ""
     return (
         f"{error.name}: mean {error.measured_mean:.1f}{error.unit} measured, {error.simulated_mean:.1f}{error.unit} simulated, "
@@ -274,7 +173,7 @@ def _curve_words(error: CurveError) -> str:
     )
 
 
-def _admission(made: Replay) -> str:
+def admission(made: Replay) -> str:
     order = "in the measured order" if made.same_order else "in ANOTHER order than measured"
     return (
         f"Requests are admitted {order}, {made.admission_median_s:.2f} s from the measured instant in the middle and "

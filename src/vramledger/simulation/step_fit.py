@@ -8,11 +8,8 @@ and what is measured agree.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,12 +18,11 @@ from vramledger.errors import InputError
 from vramledger.evidence import Evidence, measured
 from vramledger.simulation.least_squares import robust_fit
 from vramledger.simulation.outcome import RequestOutcome, Status
-from vramledger.simulation.reference.driver import Driver
 from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.step_log import NAMES, RunLog, StepWork, features, logged_run
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.request import Request
 
-NAMES = ("overhead_ps", "floor_ps", "token_ps", "decode_seq_ps", "kv_token_ps", "pair_ps_per_1024")
 ROUNDS = 10
 STRETCHES = 150
 """Into so many stretches of equal length the observed time is cut: what happens in each is an equation beside those of requests."""
@@ -94,8 +90,13 @@ def fit_run(
     step, best, best_error = settings.step, settings.step, float("inf")
     seen: list[float] = []
     for turn in range(rounds):
-        outcomes, time = _simulated(requests, replace(settings, step=step), block_tokens)
-        rows, values = _equations(known, outcomes, time)
+        outcomes, log = logged_run(requests, replace(settings, step=step), block_tokens)
+        rows, values = _equations(known, outcomes, log)
+        if not rows:
+            raise InputError(
+                "none of the timed requests comes to its end in the simulated run; are the pool's blocks and the scheduler's "
+                "limits those of the measured engine?"
+            )
         found = robust_fit(
             rows,
             values,
@@ -111,7 +112,7 @@ def fit_run(
         now = _constants(step)
         damped = found if turn < 3 else [(one + two) / 2 for one, two in zip(found, now, strict=True)]
         step = _model(damped, origin)
-    outcomes, _ = _simulated(requests, replace(settings, step=best), block_tokens)
+    outcomes, _ = logged_run(requests, replace(settings, step=best), block_tokens)
     others = [timing for timing in timings if timing.number >= half]
     return Fit(
         step=replace(best, evidence=origin, relative_error=_latency_error(others, outcomes)),
@@ -142,8 +143,8 @@ def fit_records(
         rows = [
             [
                 value / step.duration_ps
-                for value in _features(
-                    _Work(step.tokens, step.decode_seqs, step.kv_tokens, step.pairs), model
+                for value in features(
+                    StepWork(step.tokens, step.decode_seqs, step.kv_tokens, step.pairs), model
                 )
             ]
             for step in chosen
@@ -170,92 +171,8 @@ def fit_records(
     return replace(model, relative_error=median(errors))
 
 
-class _Work(NamedTuple):
-    tokens: int
-    decode_seqs: int
-    kv_tokens: int
-    pairs: int
-
-
-class _Noting(StepModel, frozen=True, kw_only=True):
-    """A step model that notes what it is asked: the steps of a run in their order."""
-
-    noted: list[_Work]
-
-    def step_ps(self, *, tokens: int, decode_seqs: int, kv_tokens: int, pairs: int) -> int:
-        self.noted.append(_Work(tokens, decode_seqs, kv_tokens, pairs))
-        return super().step_ps(tokens=tokens, decode_seqs=decode_seqs, kv_tokens=kv_tokens, pairs=pairs)
-
-
-class _Time:
-    """What a simulated run had computed by any instant: sums of its steps' features."""
-
-    def __init__(self, ends_ps: list[int], features: list[list[float]]) -> None:
-        self._ends_ps = ends_ps
-        self._sums = [list(accumulate(column, initial=0.0)) for column in zip(*features, strict=True)]
-
-    def between(self, start_ps: int, end_ps: int) -> list[float]:
-        first, last = bisect_right(self._ends_ps, start_ps), bisect_right(self._ends_ps, end_ps)
-        return [sums[last] - sums[first] for sums in self._sums]
-
-
-def _simulated(
-    requests: Sequence[Request], settings: SimulationSettings, block_tokens: int | None
-) -> tuple[dict[int, RequestOutcome], _Time]:
-    step = settings.step
-    known = {name: getattr(step, name) for name in NAMES}
-    noting = _Noting(**known, evidence=step.evidence, noted=[])
-    outcomes: dict[int, RequestOutcome] = {}
-
-    def ended(outcome: RequestOutcome) -> None:
-        outcomes[outcome.number] = outcome
-
-    Driver(replace(settings, step=noting), block_tokens=block_tokens, samples=2, ended=ended).run(requests)
-    durations = [step.step_ps(**work._asdict()) for work in noting.noted]
-    ends = list(_ends(durations, _busy(outcomes.values())))
-    return outcomes, _Time(ends, [_features(work, step) for work in noting.noted])
-
-
-def _busy(outcomes: Iterable[RequestOutcome]) -> Iterator[tuple[int, int]]:
-    """Stretches of time in which somebody was served or waited: an engine without a lull steps through them."""
-    spans = sorted(
-        (outcome.sent_ps, outcome.end_ps) for outcome in outcomes if outcome.end_ps > outcome.sent_ps
-    )
-    start, end = spans[0]
-    for sent_ps, end_ps in spans[1:]:
-        if sent_ps > end:
-            yield start, end
-            start, end = sent_ps, end_ps
-        else:
-            end = max(end, end_ps)
-    yield start, end
-
-
-def _ends(durations_ps: Iterable[int], busy: Iterable[tuple[int, int]]) -> Iterator[int]:
-    stretches = iter(busy)
-    now, until = next(stretches)
-    for duration_ps in durations_ps:
-        if now >= until:
-            now, until = next(stretches, (now, now))
-        now += duration_ps
-        yield now
-
-
-def _features(work: _Work, model: StepModel) -> list[float]:
-    """What multiplies each constant of `NAMES` in this step, as long as the same one of floor and tokens is the larger."""
-    waits = model.floor_ps >= work.tokens * model.token_ps
-    return [
-        1.0,
-        1.0 if waits else 0.0,
-        0.0 if waits else float(work.tokens),
-        float(work.decode_seqs),
-        float(work.kv_tokens),
-        work.pairs / 1024,
-    ]
-
-
 def _equations(
-    timings: Sequence[Timing], outcomes: dict[int, RequestOutcome], time: _Time
+    timings: Sequence[Timing], outcomes: dict[int, RequestOutcome], log: RunLog
 ) -> tuple[list[list[float]], list[float]]:
     """One equation for every request's tokens after its first, one for every stretch of time between observed instants; each
     relative to what was measured."""
@@ -281,7 +198,7 @@ def _equations(
     rows = []
     for start, end, simulated_start, simulated_end in spans:
         if end > start:
-            rows.append([value / (end - start) for value in time.between(simulated_start, simulated_end)])
+            rows.append([value / (end - start) for value in log.between(simulated_start, simulated_end)])
     return rows, [1.0] * len(rows)
 
 
