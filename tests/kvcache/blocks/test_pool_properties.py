@@ -239,7 +239,7 @@ class PoolMachine(RuleBasedStateMachine):
             block for sequence in self.content if sequence in pool for block in self.blocks_of(sequence)
         )
         assert sorted(free + list(held)) == list(range(1, BLOCKS)), "a block is lost or counted twice"
-        assert [held[block] for block in range(BLOCKS)] == store.references
+        assert [held[block] for block in range(len(store.references))] == store.references
         assert pool.used_blocks == len(held)
         assert pool.free_blocks == len(free)
         assert pool.cached_blocks == sum(map(store.index.holds, free))
@@ -268,8 +268,9 @@ class PoolMachine(RuleBasedStateMachine):
             for number, table in enumerate(self.pool.block_tables(sequence)):
                 for block in table:
                     if block != NULL and index.holds(block):
-                        assert index._shelf_of[block] is index.shelf(number, boundary)
-                        assert index._key_of[block] in keys
+                        shelf, key = index._place_of[block]
+                        assert shelf is index.shelf(number, boundary)
+                        assert key in keys
 
     def teardown(self) -> None:
         if not hasattr(self, "pool"):
@@ -383,3 +384,13 @@ def test_a_hit_that_is_gone_is_told() -> None:
     assert pool.open(1, keys=(1, 2), boundary=0, hit_tokens=0, tokens=8)
     with pytest.raises(ValueError, match="already"):
         pool.open(1, keys=(1, 2), boundary=0, hit_tokens=0, tokens=8)
+
+
+@pytest.mark.parametrize("eviction", [LRU, FIFO])
+def test_a_pool_costs_memory_for_the_blocks_that_were_used_of_it(eviction: Eviction) -> None:
+    pool = BlockPool(PoolLayout(num_blocks=10**12, groups=(FULL,)), eviction=eviction)
+    for number in range(3):
+        assert pool.open(number, keys=(), boundary=0, hit_tokens=0, tokens=40)
+        pool.free(number)
+    assert pool.free_blocks == 10**12
+    assert len(pool._store.references) == 10

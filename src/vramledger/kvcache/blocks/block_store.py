@@ -23,11 +23,12 @@ class BlockStore:
     def __init__(self, layout: PoolLayout, eviction: Eviction) -> None:
         self.counters = BlockCounters()
         self.order = eviction(range(layout.reserved_blocks, layout.num_blocks))
-        self.index = PrefixIndex(layout.num_blocks)
-        self.references = [0] * layout.num_blocks
-        self.filled = bytearray(layout.num_blocks)
-        self.fill_tokens = [0] * layout.num_blocks
-        self.size_tokens = [0] * layout.num_blocks
+        self.index = PrefixIndex()
+        # By block number, as far as blocks were ever given out.
+        self.references: list[int] = []
+        self.filled = bytearray()
+        self.fill_tokens: list[int] = []
+        self.size_tokens: list[int] = []
         self.cached_blocks = 0
         self.held_fill_tokens = 0
         self.held_size_tokens = 0
@@ -36,7 +37,13 @@ class BlockStore:
     def take(self, size_tokens: int) -> int:
         """A block for new content; what it held is lost."""
         block = self.order.take()
-        if self.index.drop(block):
+        if block >= len(self.references):
+            more = block + 1 - len(self.references)
+            self.references += [0] * more
+            self.filled += bytes(more)
+            self.fill_tokens += [0] * more
+            self.size_tokens += [0] * more
+        elif self.index.drop(block):
             self.cached_blocks -= 1
             self.counters.evicted_blocks += 1
             self.counters.evicted_tokens += self.fill_tokens[block]

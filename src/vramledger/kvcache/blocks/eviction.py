@@ -37,57 +37,75 @@ Eviction = Callable[[range], ReuseOrder]
 """Makes the order of a new pool's blocks, all of them empty."""
 
 
+_END, _UNTOUCHED = 0, 1
+
+
 class LeastRecentlyUsed:
     """vLLM's free queue: who came back first goes first; empty blocks jump the queue.
 
-    Two arrays of block numbers are the links; the last place of each is the list's own end.
+    Two lists of nodes are the links: the list's own end, all blocks that were never given out as one node, and a node for each
+    that was, so that a pool costs memory for what is used of it.
     """
 
     def __init__(self, blocks: range) -> None:
-        end = blocks.stop
-        self._end = end
-        self._next: list[int] = [*range(1, end + 1), blocks.start]
-        self._previous: list[int] = [*range(-1, end - 1), end - 1]
-        if blocks:
-            self._previous[blocks.start] = end
-        else:
-            self._next[end] = self._previous[end] = end
+        self._blocks = blocks
+        self._touched = 0
+        self._next = [_UNTOUCHED, _END] if blocks else [_END, _END]
+        self._previous = [_UNTOUCHED, _END] if blocks else [_END, _END]
         self._length = len(blocks)
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[int]:
-        block = self._next[self._end]
-        while block != self._end:
-            yield block
-            block = self._next[block]
+        node = self._next[_END]
+        while node != _END:
+            if node == _UNTOUCHED:
+                yield from self._blocks[self._touched :]
+            else:
+                yield self._blocks[node - 2]
+            node = self._next[node]
 
     def take(self) -> int:
-        block = self._next[self._end]
-        if block == self._end:
+        node = self._next[_END]
+        if node == _END:
             raise LookupError("no block is free")
-        self.withdraw(block)
+        if node != _UNTOUCHED:
+            self._unlink(node)
+            return self._blocks[node - 2]
+        block = self._blocks[self._touched]
+        self._touched += 1
+        self._next.append(_END)
+        self._previous.append(_END)
+        if self._touched == len(self._blocks):
+            self._unlink(_UNTOUCHED)
+        else:
+            self._length -= 1
         return block
 
     def withdraw(self, block: int) -> None:
-        before, after = self._previous[block], self._next[block]
+        self._unlink(block - self._blocks.start + 2)
+
+    def give_back(self, blocks: Sequence[int]) -> None:
+        self._insert(blocks, after=self._previous[_END])
+
+    def give_back_empty(self, blocks: Sequence[int]) -> None:
+        self._insert(blocks, after=_END)
+
+    def _unlink(self, node: int) -> None:
+        before, after = self._previous[node], self._next[node]
         self._next[before] = after
         self._previous[after] = before
         self._length -= 1
 
-    def give_back(self, blocks: Sequence[int]) -> None:
-        self._insert(blocks, after=self._previous[self._end])
-
-    def give_back_empty(self, blocks: Sequence[int]) -> None:
-        self._insert(blocks, after=self._end)
-
     def _insert(self, blocks: Sequence[int], *, after: int) -> None:
         stop = self._next[after]
+        first = self._blocks.start - 2
         for block in blocks:
-            self._next[after] = block
-            self._previous[block] = after
-            after = block
+            node = block - first
+            self._next[after] = node
+            self._previous[node] = after
+            after = node
         self._next[after] = stop
         self._previous[stop] = after
         self._length += len(blocks)
@@ -103,10 +121,11 @@ class _Ranked:
     """
 
     def __init__(self, blocks: range) -> None:
-        self._empty = list(reversed(blocks))
+        self._untouched = blocks
+        self._empty: list[int] = []
         self._heap: list[tuple[int, int]] = []
-        self._entered: list[int | None] = [None] * blocks.stop
-        self._is_waiting = bytearray(blocks.stop)
+        self._entered: dict[int, int] = {}
+        self._waiting: set[int] = set()
         self._length = len(blocks)
 
     def __len__(self) -> int:
@@ -114,6 +133,7 @@ class _Ranked:
 
     def __iter__(self) -> Iterator[int]:
         yield from reversed(self._empty)
+        yield from self._untouched
         yield from (block for rank, block in sorted(set(self._heap)) if self._is_current(rank, block))
 
     def take(self) -> int:
@@ -122,21 +142,24 @@ class _Ranked:
         self._length -= 1
         if self._empty:
             return self._empty.pop()
+        if self._untouched:
+            block, self._untouched = self._untouched[0], self._untouched[1:]
+            return block
         self._drop_stale()
         _, block = heappop(self._heap)
-        self._entered[block] = None
-        self._is_waiting[block] = 0
+        del self._entered[block]
+        self._waiting.discard(block)
         return block
 
     def withdraw(self, block: int) -> None:
-        self._is_waiting[block] = 0
+        self._waiting.discard(block)
         self._length -= 1
 
     def give_back(self, blocks: Sequence[int]) -> None:
         for block in blocks:
-            self._is_waiting[block] = 1
+            self._waiting.add(block)
             rank = self._rank(block)
-            if self._entered[block] != rank:
+            if self._entered.get(block) != rank:
                 self._entered[block] = rank
                 heappush(self._heap, (rank, block))
         self._length += len(blocks)
@@ -153,7 +176,7 @@ class _Ranked:
             heappop(self._heap)
 
     def _is_current(self, rank: int, block: int) -> bool:
-        return bool(self._is_waiting[block]) and self._entered[block] == rank
+        return block in self._waiting and self._entered.get(block) == rank
 
 
 class FirstInFirstOut(_Ranked):
@@ -161,7 +184,7 @@ class FirstInFirstOut(_Ranked):
 
     def __init__(self, blocks: range) -> None:
         super().__init__(blocks)
-        self._since = [0] * blocks.stop
+        self._since: dict[int, int] = {}
         self._taken = 0
 
     def take(self) -> int:
@@ -190,7 +213,7 @@ class FarthestNextUse(_Ranked):
     def next_to_go(self) -> int | None:
         """The next use of what would be lost next; None while a block without content is free, or none at all."""
         self._drop_stale()
-        return -self._heap[0][0] if self._heap and not self._empty else None
+        return -self._heap[0][0] if self._heap and not self._empty and not self._untouched else None
 
     def _rank(self, block: int) -> int:
         return -self._next_use[block]

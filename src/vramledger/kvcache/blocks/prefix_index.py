@@ -15,10 +15,9 @@ class PrefixIndex:
     that is found, as in vLLM, which never merges them (a block table only grows at its end).
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self) -> None:
         self._shelves: dict[tuple[int, int], Shelf] = {}
-        self._shelf_of: list[Shelf | None] = [None] * num_blocks
-        self._key_of = [0] * num_blocks
+        self._place_of: dict[int, tuple[Shelf, int]] = {}
 
     def shelf(self, group: int, boundary: int) -> Shelf:
         """What can be found there; not to be changed by the caller."""
@@ -30,7 +29,7 @@ class PrefixIndex:
 
     def holds(self, block: int) -> bool:
         """Whether the block's content can be found."""
-        return self._shelf_of[block] is not None
+        return block in self._place_of
 
     def add(self, block: int, group: int, boundary: int, key: int) -> None:
         shelf = self._shelves.setdefault((group, boundary), {})
@@ -41,19 +40,17 @@ class PrefixIndex:
             entry[block] = None
         else:
             shelf[key] = {entry: None, block: None}
-        self._shelf_of[block] = shelf
-        self._key_of[block] = key
+        self._place_of[block] = shelf, key
 
     def drop(self, block: int) -> bool:
         """Forgets the block's content; whether there was any to be found."""
-        shelf = self._shelf_of[block]
-        if shelf is None:
+        place = self._place_of.pop(block, None)
+        if place is None:
             return False
-        key = self._key_of[block]
+        shelf, key = place
         entry = shelf[key]
         if isinstance(entry, dict) and len(entry) > 1:
             del entry[block]
         else:
             del shelf[key]
-        self._shelf_of[block] = None
         return True
