@@ -259,3 +259,16 @@ def test_a_request_waits_a_step_for_a_block_that_another_computes() -> None:
     )
     # The second starts a step later and finds 32 tokens there.
     assert log[:2] == [(0, 40), (0, 1, 1, 8)]
+
+
+def test_sglang_holds_once_what_was_computed_side_by_side() -> None:
+    engine = scheduler(Scheduling.SGLANG, max_num_batched_tokens=256)
+    held: list[int] = []
+    serve(
+        engine,
+        sequences((40, 3, 3), (40, 3, 3), shared_blocks=4),
+        lambda _: held.append(engine.pool.used_blocks),
+        gap=0,
+    )
+    # Both prompts are computed in the first step; then four of their five blocks are the same ones.
+    assert held[:2] == [10, 8]

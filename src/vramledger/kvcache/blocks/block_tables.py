@@ -188,6 +188,25 @@ class BlockTables:
                 if block != NULL and self._store.references[block] == 1:
                     self._store.forget(block)
 
+    def merge(self, held: HeldSequence, from_tokens: int) -> None:
+        """Complete blocks from `from_tokens` on whose content was there before are given up for those that are found."""
+        for number, table in enumerate(held.tables):
+            size = self._sizes[number]
+            if not size:
+                continue
+            for place in range(from_tokens // size, len(table)):
+                block = table[place]
+                key = self._key(held, number, place)
+                if block == NULL or key is None or not self._store.filled[block]:
+                    continue
+                found = self._store.index.find(number, held.boundary, key)
+                if found is not None and found != block:
+                    self._store.hold(found)
+                    table[place] = found
+                    if self._store.references[block] == 1:
+                        self._store.forget(block)
+                    self._store.release((block,))
+
     def completeness(self, held: HeldSequence) -> list[list[bool | None]]:
         """By group and place, whether the block's content is complete; None where there is no block."""
         filled = self._store.filled
@@ -216,11 +235,17 @@ class BlockTables:
 
     def _complete(self, held: HeldSequence, number: int, place: int) -> None:
         group = self.layout.groups[number]
-        end = (place + 1) * group.block_tokens // self._key_tokens if self._lookup.is_findable else 0
-        key = held.keys[end - 1] if 0 < end <= len(held.keys) else None
+        key = self._key(held, number, place)
         self._store.complete(held.tables[number][place], number, held.boundary, key)
         if group.keeps_states and key is not None:
             self.fresh_states.add((number, held.boundary, key))
+
+    def _key(self, held: HeldSequence, number: int, place: int) -> int | None:
+        """The identity of a block's content, where it is known."""
+        if not self._lookup.is_findable:
+            return None
+        end = (place + 1) * self.layout.groups[number].block_tokens // self._key_tokens
+        return held.keys[end - 1] if 0 < end <= len(held.keys) else None
 
     def _fill(self, held: HeldSequence, number: int, first_place: int) -> None:
         size, table = self._sizes[number], held.tables[number]

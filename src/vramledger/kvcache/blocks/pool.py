@@ -195,6 +195,13 @@ class BlockPool:
         """
         self._tables.commit(self._sequences[sequence], tokens)
 
+    def merge(self, sequence: Hashable, *, from_tokens: int = 0) -> None:
+        """Gives up complete blocks from `from_tokens` on for older ones of the same content, as SGLang's radix tree does.
+
+        vLLM never does: there sequences that computed the same side by side keep a copy each.
+        """
+        self._tables.merge(self._sequences[sequence], from_tokens)
+
     def start_step(self) -> None:
         """A new step begins: states that the last one completed can be hit from now on (vLLM: new_step_starts)."""
         self._tables.fresh_states.clear()

@@ -61,6 +61,8 @@ class SglangScheduler:
         self._partial: Sequence | None = None
         self._is_full = False
         self._left = False
+        # How far what each running sequence computed has been compared with what others had.
+        self._merged_tokens: dict[int, int] = {}
 
     @property
     def running(self) -> Iterable[Sequence]:
@@ -127,6 +129,7 @@ class SglangScheduler:
         self._left = True
         self._commit(sequence, min(sequence.computed_tokens, sequence.known_tokens - 1))
         self.pool.free(sequence.identity)
+        self._merged_tokens.pop(sequence.identity, None)
         sequence.is_running = False
         sequence.is_done = True
 
@@ -257,6 +260,7 @@ class SglangScheduler:
 
     def _give_way(self, sequence: Sequence, plan: StepPlan) -> None:
         self.pool.free(sequence.identity)
+        self._merged_tokens.pop(sequence.identity, None)
         preempted(sequence)
         plan.preempted.append(sequence)
         self._waiting.append(sequence)
@@ -265,8 +269,11 @@ class SglangScheduler:
         return sum(self.pool.needed_blocks(one.identity, one.computed_tokens + 1) for one in sequences)
 
     def _commit(self, sequence: Sequence, tokens: int) -> None:
+        """What is computed can be found; what others computed beside it is held once."""
         if self._settings.prefix_caching:
             self.pool.commit(sequence.identity, tokens)
+            self.pool.merge(sequence.identity, from_tokens=self._merged_tokens.get(sequence.identity, 0))
+            self._merged_tokens[sequence.identity] = tokens // self._page * self._page
 
 
 def _expected(sequence: Sequence) -> Decoding:
