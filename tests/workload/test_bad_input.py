@@ -110,7 +110,7 @@ def test_units_that_change_within_a_file_are_doubted(tmp_path: Path, first: int,
     times = [at * first for at in range(1, 60)] + [at * then for at in range(60, 120)]
     workload = read(tmp_path, HEAD + "".join(f"{at},1,1\n" for at in times))
     assert any("two units" in note for note in workload.header.notes)
-    steady = read(tmp_path, HEAD + "".join(f"{at},1,1\n" for at in [*range(1, 120), 50_000]))
+    steady = read(tmp_path, HEAD + "".join(f"{at},1,1\n" for at in [*range(1, 120), 50_000, 9_300_000]))
     assert not any("two units" in note for note in steady.header.notes)
 
 

@@ -100,8 +100,9 @@ LISTS = st.lists(st.lists(st.integers(0, 4), max_size=5), min_size=1, max_size=6
 
 
 @settings(max_examples=100)
-@given(lists=LISTS)
-def test_chained_ids_are_equal_where_all_before_is(lists: list[list[int]]) -> None:
+@given(lists=LISTS, far=st.sampled_from([1, 2**40]))
+def test_chained_ids_are_equal_where_all_before_is(lists: list[list[int]], far: int) -> None:
+    lists = [[block * far for block in item] for item in lists]
     offsets = np.cumsum([0, *map(len, lists)])
     ids = np.array([block for item in lists for block in item], dtype=np.int64)
     prefixes = [tuple(prefix) for item in lists for prefix in accumulate([block] for block in item)]

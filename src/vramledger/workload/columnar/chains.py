@@ -10,6 +10,8 @@ import numpy as np
 
 from vramledger.workload.columns import Ints
 
+MOST_DENSE_ID = 2**27
+
 
 def is_chained(offsets: Ints, ids: Ints) -> bool:
     """Whether every id always follows the same id (or always stands first): then it stands for all before it."""
@@ -18,6 +20,11 @@ def is_chained(offsets: Ints, ids: Ints) -> bool:
     before = np.empty_like(ids)
     before[1:] = ids[:-1]
     before[offsets[:-1][np.diff(offsets) > 0]] = -1
+    if int(ids.max()) < MOST_DENSE_ID:
+        # Of several assignments to one place the last holds, so these are those of each id's first.
+        last = np.empty(int(ids.max()) + 1, dtype=np.int64)
+        last[ids[::-1]] = before[::-1]
+        return bool(np.array_equal(before, last[ids]))
     _, first, which = np.unique(ids, return_index=True, return_inverse=True)
     return bool(np.array_equal(before, before[first][which]))
 

@@ -90,12 +90,13 @@ class _Reading:
         disorder = Disorder()
         held: list[Piece] | None = []
         count = 0
+        jump: str | None = None
         for piece in self._pieces(found):
             disorder.see(piece)
             if not disorder.count:
                 check_gaps(piece.columns.arrival_ns, piece.rows, found)
-                if not self._is_absolute:
-                    jump_doubt(piece.columns.arrival_ns, piece.rows, found)
+                if jump is None and not self._is_absolute:
+                    jump = jump_doubt(piece.columns.arrival_ns, piece.rows, self._trace.unit_of_rows)
             self._count_long(piece, found)
             self._has_ends = self._has_ends or piece.ends_ns is not None
             count += piece.columns.rows
@@ -116,6 +117,8 @@ class _Reading:
                 found.note(
                     "that is most of the trace's time: is it several traces in one file, or of two units?"
                 )
+        if jump is not None:
+            found.note(jump)
         doubt = unit_doubt(count, disorder.last_ns - (disorder.first_ns or 0))
         if doubt is not None:
             found.note(doubt)

@@ -78,25 +78,22 @@ def check_gaps(arrivals_ns: Ints, rows: Ints, found: Findings) -> None:
         )
 
 
-def jump_doubt(arrivals_ns: Ints, rows: Ints, found: Findings) -> None:
-    """Note the first place where times since a trace's start become a thousand times or a million times as large."""
+def jump_doubt(arrivals_ns: Ints, rows: Ints, unit_of_rows: str) -> str | None:
+    """A note on the first place where times since a trace's start become a thousand or a million times as large."""
     if len(arrivals_ns) < 2:
-        return
-    before, after = arrivals_ns[:-1], arrivals_ns[1:]
+        return None
+    before = np.maximum(arrivals_ns[:-1], 1).astype(np.float64)
+    growth = arrivals_ns[1:] / before
     for factor in (1000, 10**6):
-        # Within the thirtieth part of the factor: the next request comes soon after, in either unit.
-        near = (
-            (after >= before // 30 * 29 * factor)
-            & (after <= before // 30 * 31 * factor)
-            & (before > 30 * 10**9 // factor)
-        )
+        # So near to the factor: the next request comes soon after, in either unit.
+        near = (np.abs(growth / factor - 1) < 1 / 30) & (before >= 10**9)
         if near.any():
             place = int(np.argmax(near))
-            found.note(
-                f"times grow {factor:,}-fold from {found.unit_of_rows} {int(rows[place]):,} to {int(rows[place + 1]):,}: "
+            return (
+                f"times grow {factor:,}-fold from {unit_of_rows} {int(rows[place]):,} to {int(rows[place + 1]):,}: "
                 "are two units mixed?"
             )
-            return
+    return None
 
 
 def unit_doubt(count: int, span_ns: int) -> str | None:
