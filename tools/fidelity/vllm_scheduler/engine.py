@@ -16,8 +16,11 @@ from tools.fidelity.vllm_scheduler.cases import Case
 PROBE = Path(__file__).resolve().parent / "probe.py"
 
 
-def ask(venv: Path, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """First {"ready": version}, then one answer a case. Raises SystemExit where vLLM cannot be imported."""
+def ask(venv: Path, cases: Sequence[Case], *, sources: Path | None = None) -> Iterator[dict[str, Any]]:
+    """First {"ready": version}, then one answer a case. Raises SystemExit where vLLM cannot be imported.
+
+    `sources` is a folder with another release's package `vllm`, taken in place of the installed one: a scheduler is plain Python.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         asked = Path(scratch) / "cases.json"
         asked.write_text(json.dumps(list(cases)), encoding="utf-8")
@@ -26,7 +29,7 @@ def ask(venv: Path, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": ""},
+            env={**os.environ, "PYTHONPATH": str(sources.resolve()) if sources else ""},
         ) as process:
             assert process.stdout is not None
             answers = 0

@@ -18,20 +18,28 @@ from vramledger.units import ceil_div
 Step = dict[str, Any]
 
 
-def steps_of(case: Case) -> list[Step]:
-    """What our scheduler does, in the terms of probe.py."""
-    return _Replay(case).run()
+def steps_of(case: Case, version: str = "0.32.0") -> list[Step]:
+    """What our scheduler does by the rules of a release, in the terms of probe.py."""
+    return _Replay(case, release_of(version)).run()
 
 
-def scheduler_settings(settings: dict[str, Any]) -> SchedulerSettings:
+def release_of(version: str) -> tuple[int, ...]:
+    """(0, 32) of "0.32.0"."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def scheduler_settings(settings: dict[str, Any], release: tuple[int, ...]) -> SchedulerSettings:
     """A case's scheduler."""
     names = set(SchedulerSettings.__struct_fields__) & settings.keys()
-    return SchedulerSettings(**{name: settings[name] for name in names})
+    return SchedulerSettings(
+        **{name: settings[name] for name in names}, long_prefill_alone_unbounded=release >= (0, 31)
+    )
 
 
-def layout_of(settings: dict[str, Any]) -> PoolLayout:
+def layout_of(settings: dict[str, Any], release: tuple[int, ...]) -> PoolLayout:
     """A case's pool; block 0 is vLLM's null block."""
-    in_flight = settings["max_num_batched_tokens"] * (2 if settings["async_scheduling"] else 1)
+    batches = 2 if settings["async_scheduling"] and release >= (0, 26) else 1
+    in_flight = settings["max_num_batched_tokens"] * batches
     groups = []
     for group in settings["groups"]:
         size, window = group["block_tokens"], group.get("window_tokens")
@@ -54,17 +62,18 @@ def layout_of(settings: dict[str, Any]) -> PoolLayout:
         num_blocks=settings["num_blocks"],
         groups=tuple(groups),
         reserved_blocks=1,
+        uncached_first=release >= (0, 24),
         retention_tokens=settings["retention_interval"],
     )
 
 
 class _Replay:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, release: tuple[int, ...]) -> None:
         self._case = case
-        layout = layout_of(case["settings"])
+        layout = layout_of(case["settings"], release)
         self._key_tokens = layout.key_tokens
         self._pool = BlockPool(layout)
-        self._scheduler = VllmScheduler(scheduler_settings(case["settings"]), self._pool)
+        self._scheduler = VllmScheduler(scheduler_settings(case["settings"], release), self._pool)
         self._live: dict[int, Sequence] = {}
         self._plans: deque[StepPlan] = deque()
         self._chains: dict[tuple[int, int], int] = {}

@@ -9,6 +9,7 @@ two sides share only the cases.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -48,12 +49,17 @@ def main() -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the engine prints on stdout too
     version = import_module("vllm").__version__
+    platforms: Any = import_module("vllm.platforms")
+    if platforms.current_platform.is_unspecified():  # Sources without an installation know no platform.
+        platforms._current_platform = import_module("vllm.platforms.cpu").CpuPlatform()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
         print(json.dumps({"ready": version}), file=out, flush=True)
         for case in cases:
             try:
                 answer: dict[str, Any] = {"steps": Engine(folder, case).run()}
+            except NotThere as error:
+                answer = {"lacks": str(error)}
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 answer = {
@@ -62,6 +68,10 @@ def main() -> int:
                 }
             print(json.dumps({"name": case["name"], **answer}), file=out, flush=True)
     return 0
+
+
+class NotThere(Exception):
+    """The release has no such setting."""
 
 
 def name_of(number: int) -> str:
@@ -106,24 +116,29 @@ class Engine:
     def _config(self, folder: str, settings: dict[str, Any]) -> Any:
         arguments: Any = import_module("vllm.engine.arg_utils").EngineArgs
         serving = import_module("vllm.usage.usage_lib").UsageContext.OPENAI_API_SERVER
-        return arguments(
-            model=folder,
-            skip_tokenizer_init=True,
-            load_format="dummy",
-            enforce_eager=True,
-            max_model_len=settings["max_model_len"],
-            max_num_seqs=settings["max_num_seqs"],
-            max_num_batched_tokens=settings["max_num_batched_tokens"],
-            long_prefill_token_threshold=settings["long_prefill_token_threshold"],
-            enable_chunked_prefill=settings["chunked_prefill"],
-            enable_prefix_caching=settings["prefix_caching"],
-            scheduling_policy="priority" if settings["priority"] else "fcfs",
-            scheduler_reserve_full_isl=settings["reserve_full_prompt"],
-            watermark=settings["watermark"],
-            async_scheduling=self.is_async,
-            block_size=min(group["block_tokens"] for group in settings["groups"]),
-            prefix_cache_retention_interval=settings["retention_interval"],
-        ).create_engine_config(serving)
+        given = {
+            "model": folder,
+            "skip_tokenizer_init": True,
+            "load_format": "dummy",
+            "enforce_eager": True,
+            "max_model_len": settings["max_model_len"],
+            "max_num_seqs": settings["max_num_seqs"],
+            "max_num_batched_tokens": settings["max_num_batched_tokens"],
+            "long_prefill_token_threshold": settings["long_prefill_token_threshold"],
+            "enable_chunked_prefill": settings["chunked_prefill"],
+            "enable_prefix_caching": settings["prefix_caching"],
+            "scheduling_policy": "priority" if settings["priority"] else "fcfs",
+            "scheduler_reserve_full_isl": settings["reserve_full_prompt"],
+            "watermark": settings["watermark"],
+            "async_scheduling": self.is_async,
+            "block_size": min(group["block_tokens"] for group in settings["groups"]),
+            "prefix_cache_retention_interval": settings["retention_interval"],
+        }
+        known = {field.name for field in dataclasses.fields(arguments)}
+        later = {name: value for name, value in given.items() if name not in known}
+        if later.get("watermark") or later.get("prefix_cache_retention_interval") is not None:
+            raise NotThere(", ".join(later))
+        return arguments(**{name: given[name] for name in known & given.keys()}).create_engine_config(serving)
 
     def _kv_config(self, settings: dict[str, Any]) -> Any:
         interface: Any = import_module("vllm.v1.kv_cache_interface")
@@ -152,12 +167,14 @@ class Engine:
             else:
                 spec = interface.FullAttentionSpec(**shape)
             groups.append(interface.KVCacheGroupSpec([f"layer.{number}"], spec))
-        return interface.KVCacheConfig(
-            num_blocks=settings["num_blocks"],
-            kv_cache_tensors=[],
-            kv_cache_groups=groups,
-            prefix_cache_retention_interval=settings["retention_interval"],
-        )
+        given = {
+            "num_blocks": settings["num_blocks"],
+            "kv_cache_tensors": [],
+            "kv_cache_groups": groups,
+            "prefix_cache_retention_interval": settings["retention_interval"],
+        }
+        known = {field.name for field in dataclasses.fields(interface.KVCacheConfig)}
+        return interface.KVCacheConfig(**{name: given[name] for name in known & given.keys()})
 
     def run(self) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = []
