@@ -24,7 +24,7 @@ class EngineScheduling(Struct, frozen=True, kw_only=True):
     reserved_blocks: int = 0
     uncached_first: bool = True
     retention_tokens: int | None = None
-    renews_states: bool = True
+    renews_states: bool = False
     caps_admission: bool = False
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -32,6 +32,7 @@ class EngineScheduling(Struct, frozen=True, kw_only=True):
     chunked_prefill: bool = True
     prefix_caching: bool = True
     priority: bool = False
+    priority_goes_on: bool = False
     long_prefill_token_threshold: int = 0
     long_prefill_alone_unbounded: bool = True
     watermark: float = 0.0

@@ -29,7 +29,8 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     not those of a request that is alone.
     `watermark` is the share of blocks kept free when a waiting request is admitted beside running ones.
     `reserve_full_prompt` admits only where the whole prompt has room now (vLLM's scheduler_reserve_full_isl).
-    `priority` orders by priority, smallest first. `async_scheduling` plans a step before the last one's tokens are known.
+    `priority` orders by priority, smallest first; with `priority_goes_on` (vLLM since 0.33) the running ones behind one that
+    preempted itself are still served. `async_scheduling` plans a step before the last one's tokens are known.
     """
 
     scheduling: Scheduling = Scheduling.VLLM
@@ -39,6 +40,7 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     chunked_prefill: bool = True
     prefix_caching: bool = True
     priority: bool = False
+    priority_goes_on: bool = False
     long_prefill_token_threshold: int = 0
     long_prefill_alone_unbounded: bool = True
     watermark: float = 0.0

@@ -10,7 +10,7 @@ from vramledger.kvcache.blocks.pool import BlockPool
 
 # Up to 0.22 blocks of groups with blocks of their own size are findable before the least whole number of all groups' blocks is
 # filled: of two blocks with the same content a hit may then take the other one. That is left out.
-CAPPED_SINCE, UNCACHED_FIRST_SINCE, JUNCTIONS_SINCE, RENEWED_SINCE = 20, 24, 26, 26
+CAPPED_SINCE, UNCACHED_FIRST_SINCE, JUNCTIONS_SINCE, RENEWED_IN = 20, 24, 26, 32
 
 
 class OurCache:
@@ -25,7 +25,7 @@ class OurCache:
             groups=tuple(_group(*group) for group in case["groups"]),
             uncached_first=minor >= UNCACHED_FIRST_SINCE,
             retention_tokens=case["retention"],
-            renews_states=minor >= RENEWED_SINCE,
+            renews_states=minor == RENEWED_IN,
         )
         self.pool = BlockPool(self.layout)
         self._names: dict[tuple[int, ...], int] = {}

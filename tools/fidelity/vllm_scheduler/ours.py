@@ -32,7 +32,9 @@ def scheduler_settings(settings: dict[str, Any], release: tuple[int, ...]) -> Sc
     """A case's scheduler."""
     names = set(SchedulerSettings.__struct_fields__) & settings.keys()
     return SchedulerSettings(
-        **{name: settings[name] for name in names}, long_prefill_alone_unbounded=release >= (0, 31)
+        **{name: settings[name] for name in names},
+        long_prefill_alone_unbounded=release >= (0, 31),
+        priority_goes_on=release >= (0, 33),
     )
 
 
@@ -64,6 +66,7 @@ def layout_of(settings: dict[str, Any], release: tuple[int, ...]) -> PoolLayout:
         reserved_blocks=1,
         uncached_first=release >= (0, 24),
         retention_tokens=settings["retention_interval"],
+        renews_states=release == (0, 32),
     )
 
 

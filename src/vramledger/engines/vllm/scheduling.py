@@ -2,9 +2,10 @@
 
 Source: vllm config/scheduler.py and v1/core/sched/scheduler.py of 0.18.1, 0.19.0, 0.20.2, 0.23.0, 0.24.0 and 0.33.0: the whole
 prompt is reserved since 0.19 (`scheduler_reserve_full_isl`), with windows in mind since 0.20.2, the watermark is a setting since
-0.24 (0 unless set), and a long prefill that is alone is unbounded since 0.31. v1/core/block_pool.py: block 0 is the null block;
+0.24 (0 unless set), a long prefill that is alone is unbounded since 0.31, and one that preempts itself by priority stops nobody
+else since 0.33. v1/core/block_pool.py: block 0 is the null block;
 blocks without a hash are the next to be given out since 0.24. config/cache.py: windows and states are kept sparsely since 0.29
-(`prefix_cache_retention_interval` 0 unless set); v1/core/single_type_kv_cache_manager.py: a prompt's last state is renewed since 0.26.
+(`prefix_cache_retention_interval` 0 unless set); v1/core/single_type_kv_cache_manager.py: a prompt's last state is renewed in 0.32 alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
         reserved_blocks=1,
         uncached_first=version.since(24),
         retention_tokens=0 if version.since(29) else None,
-        renews_states=version.since(26),
+        renews_states=version.since(32) and not version.since(33),
         caps_admission=version.since(20, 2),
         max_num_seqs=planned.count("max_num_seqs"),
         max_num_batched_tokens=planned.count("max_num_batched_tokens"),
@@ -39,4 +40,5 @@ def scheduling(plan: Plan) -> EngineScheduling:
         reserve_full_prompt=version.since(19),
         async_scheduling=planned.switch("async_scheduling", version.since(14)),
         long_prefill_alone_unbounded=version.since(31),
+        priority_goes_on=version.since(33),
     )

@@ -122,7 +122,8 @@ class VllmScheduler:
                 budget -= tokens
                 place += 1
                 continue
-            break
+            if not (self._settings.priority and self._settings.priority_goes_on):
+                break
         plan.scheduled.extend(shares.values())
         return budget
 
