@@ -42,7 +42,7 @@ class PoolRules(Struct, frozen=True, kw_only=True):
     reserved_blocks: int = 0
     uncached_first: bool = True
     retention_tokens: int | None = None
-    renews_states: bool = True
+    renews_states: bool = False
     caps_admission: bool = True
 
 
