@@ -75,7 +75,7 @@ def test_quantiles_are_where_they_were_put(quantiles: list[int], output: int) ->
     p50, p95, p99 = quantiles
     assert prompts[POINTS // 2 - 1] <= p50 <= prompts[POINTS // 2] + 1
     assert prompts[94] <= p95 <= prompts[95] + 1
-    assert prompts[-1] == p99
+    assert prompts[98] <= p99 <= prompts[99]
     assert prompts[0] >= 1
 
 

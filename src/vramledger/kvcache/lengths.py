@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from itertools import pairwise
 
 from msgspec import Struct
 
 from vramledger.errors import FlagError
+from vramledger.workload.quantiles import Quantiles
 
 POINTS = 100
 """Points of a distribution that is given by quantiles, each as likely as the others."""
@@ -104,31 +104,22 @@ def from_pairs(pairs: Mapping[tuple[int, int], int] | Iterable[tuple[int, int]])
 def from_quantiles(prompt: tuple[int, ...], output: tuple[int, ...]) -> Lengths:
     """Prompts and outputs that do not depend on each other, each given by p50, p95 and p99 or one length.
 
-    Quantiles are joined by straight lines, from 1 token at the very bottom; above p99 nothing is longer.
-    Raises FlagError for another number of quantiles, and where they fall.
+    Between and beyond the quantiles lengths are those of cohorts (`workload.quantiles`). Raises FlagError for another
+    number of quantiles, and where they fall.
     """
     outputs = _points(output, "output")
     return from_pairs((first, last) for first in _points(prompt, "prompt") for last in outputs)
 
 
-_PLACES = (Fraction(50, 100), Fraction(95, 100), Fraction(99, 100))
-
-
 def _points(quantiles: tuple[int, ...], name: str) -> list[int]:
     if len(quantiles) == 1:
         return [quantiles[0]]
-    if len(quantiles) != len(_PLACES) or list(quantiles) != sorted(quantiles) or quantiles[0] < 1:
+    if len(quantiles) != 3 or list(quantiles) != sorted(quantiles) or quantiles[0] < 1:
         raise FlagError(
             f"--{name} takes one length or p50,p95,p99 that do not fall, not {','.join(map(str, quantiles))}",
             flag=name,
             value=",".join(map(str, quantiles)),
         )
-    knots = [(Fraction(0), 1), *zip(_PLACES, quantiles, strict=True), (Fraction(1), quantiles[-1])]
-    return [_between(knots, Fraction(2 * index + 1, 2 * POINTS)) for index in range(POINTS)]
-
-
-def _between(knots: list[tuple[Fraction, int]], place: Fraction) -> int:
-    for (left, low), (right, high) in pairwise(knots):
-        if place <= right:
-            return round(low + (high - low) * (place - left) / (right - left))
-    raise AssertionError(place)
+    p50, p95, p99 = quantiles
+    distribution = Quantiles(p50=p50, p95=p95, p99=p99)
+    return [distribution.at((2 * index + 1) / (2 * POINTS)) for index in range(POINTS)]
