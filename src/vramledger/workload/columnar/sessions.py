@@ -227,8 +227,13 @@ class Sessions:
         forked = np.flatnonzero(branching[:-1])
         answers = np.zeros((count, branches.count), dtype=np.int64)
         words = random_words(self._rng, len(forked) * branches.count, stratified=False)
-        answers[forked] = self._outputs.at(words).reshape(-1, branches.count)
+        answers[forked] = self._cut(self._outputs.at(words)).reshape(-1, branches.count)
         return answers
+
+    def _cut(self, outputs: Ints) -> Ints:
+        """Answers as long as clients let them be."""
+        bound = self._cohort.max_output_tokens
+        return np.minimum(outputs, bound) if isinstance(bound, int) else outputs
 
     def _bounds(self, outputs: Ints) -> Ints | int:
         bound = self._cohort.max_output_tokens
@@ -256,9 +261,7 @@ class Sessions:
         paths = self._paths.draw(self._at_once, rng)
         total = len(paths.prompts)
         begins = np.cumsum(paths.turns) - paths.turns
-        outputs = self._outputs.at(random_words(rng, total, stratified=False))
-        if isinstance(self._cohort.max_output_tokens, int):
-            outputs = np.minimum(outputs, self._cohort.max_output_tokens)
+        outputs = self._cut(self._outputs.at(random_words(rng, total, stratified=False)))
         edits = np.zeros(total, dtype=np.int64)
         if self._edits is not None:
             drawn = self._edits.at(random_words(rng, total, stratified=False))
