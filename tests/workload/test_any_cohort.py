@@ -75,7 +75,9 @@ def cohorts(draw: st.DrawFn) -> tuple[Cohort, ...]:
         more: dict[str, Any] = {} if agent else {"prefix_tokens": draw(st.none() | st.integers(1, 4000))}
         if not agent and not retrieval and more["prefix_tokens"] is None:
             more["prefix_hit"] = draw(st.none() | SHARES)
-        comes = draw(st.sampled_from([{"rate_per_s": 0.5}, {"rate_per_s": 20.0}, {"concurrency": 3}]))
+        comes: dict[str, Any] = draw(
+            st.sampled_from([{"rate_per_s": 0.5}, {"rate_per_s": 20.0}, {"concurrency": 3}])
+        )
         made.append(
             Cohort(
                 name=name,
@@ -153,4 +155,4 @@ def test_a_sample_needs_a_seed_and_nothing_else() -> None:
     cohort = Cohort(name="a", prompt_tokens=5, output_tokens=5, rate_per_s=1.0)
     assert sample_workload((cohort,), requests=3).table().prompt_tokens.tolist() == [5, 5, 5]
     with pytest.raises(TypeError):
-        sample_workload((cohort,), 3)  # type: ignore[misc]
+        sample_workload((cohort,), 3)  # type: ignore[call-arg]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,10 @@ def test_a_cohort_that_never_comes_and_one_that_is_named_twice_are_refused() -> 
         check_cohorts((PLAIN, PLAIN))
     with pytest.raises(InputError, match="no cohort"):
         check_cohorts(())
+
+
+def test_the_page_names_every_key() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "cohorts.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page))))
+    for kind in (Cohort, Agent, Retrieval, Branches, Quantiles, Boundary):
+        assert {field.name for field in structs.fields(kind)} <= named
