@@ -116,7 +116,8 @@ class BlockTables:
     def commit(self, held: HeldSequence, tokens: int) -> None:
         """Completes the blocks that lie within the first `tokens` tokens."""
         tokens = min(tokens, held.tokens)
-        aligned = tokens // self._hit_tokens * self._hit_tokens
+        # A group alone is not aligned to others.
+        aligned = tokens // self._hit_tokens * self._hit_tokens if len(self.layout.groups) > 1 else tokens
         for number, group in self._lookup.groups:
             if group.keeps_states and self.layout.renews_states:
                 self._renew_state(held, number, aligned)

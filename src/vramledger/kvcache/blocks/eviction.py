@@ -173,7 +173,9 @@ class _Ranked:
 
     def _drop_stale(self) -> None:
         while self._heap and not self._is_current(*self._heap[0]):
-            heappop(self._heap)
+            rank, block = heappop(self._heap)
+            if self._entered.get(block) == rank:
+                del self._entered[block]
 
     def _is_current(self, rank: int, block: int) -> bool:
         return block in self._waiting and self._entered.get(block) == rank
