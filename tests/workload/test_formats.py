@@ -47,7 +47,7 @@ def test_burstgpt_counts_from_its_first_request_and_waits_as_its_users_did(tmp_p
     # The answer to the first was there 43 s after it was sent.
     assert (last.parent, last.pause_ns) == (0, 139_500_000_000)
     assert first.boundary == last.boundary != other.boundary
-    assert any("1 row left out, as it failed" in note for note in workload.header.notes)
+    assert any("1 row left out: no output" in note for note in workload.header.notes)
     open_loop = read_workload(tmp_path / "trace", follow_parents=False)
     assert all(request.parent is None for request in open_loop.requests())
 
@@ -241,6 +241,23 @@ def test_a_streamed_trace_is_the_held_one(path: Path, monkeypatch: pytest.Monkey
     streamed = read_workload(path)
     assert streamed.header == held.header
     assert same(streamed.table(), held.table())
+    assert same(streamed.table(), held.table())
+
+
+def test_turns_of_a_streamed_trace_follow_as_those_of_a_held_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        f"{7 * number + (number * 13) % 40},{'abcd'[number % 4]},{number % 60},m,10,5,15,API log"
+        for number in range(300)
+    ]
+    held = read(tmp_path, BURST + "\n".join(rows) + "\n")
+    assert any("came after later ones" in note for note in held.header.notes)
+    monkeypatch.setattr(reading, "HELD_BYTES", 0)
+    monkeypatch.setattr("vramledger.workload.columnar.tables.BATCH", 37)
+    streamed = read_workload(tmp_path / "trace")
+    assert streamed.header == held.header
+    assert (held.table().parent >= 0).any()
     assert same(streamed.table(), held.table())
 
 

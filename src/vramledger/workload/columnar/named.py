@@ -129,7 +129,7 @@ class NamedColumns:
         if nothing.any():
             where = rows[nothing].tolist()
             if self._fails:
-                self._found.count("left out, as it failed (no output)", where)
+                self._found.count("left out: no output, so it failed", where)
                 good &= ~nothing
             else:
                 self._found.count("with an output of no tokens, counted as 1: engines make one", where)
