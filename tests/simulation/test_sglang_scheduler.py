@@ -12,6 +12,7 @@ from typing import Any
 
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.kvcache.blocks.pool import BlockPool
+from vramledger.simulation.schedulers.protocol import StepPlan
 from vramledger.simulation.schedulers.sequence import Sequence
 from vramledger.simulation.schedulers.sglang import SglangScheduler
 from vramledger.simulation.settings import SchedulerSettings, Scheduling
@@ -55,11 +56,13 @@ def steps_of(case: dict[str, Any]) -> tuple[list[list[int]], list[Sequence]]:
             prefix_caching=case["radix"],
             initial_new_token_ratio=initial,
             min_new_token_ratio=least,
+            async_scheduling=case["overlap"],
         ),
         pool,
     )
     sequences = requests_of(case)
     steps: list[list[int]] = []
+    running: list[StepPlan] = []
     sent = 0
     while not all(sequence.is_done for sequence in sequences):
         while sent < len(sequences) and len(steps) >= case["gap"] * sent:
@@ -67,7 +70,10 @@ def steps_of(case: dict[str, Any]) -> tuple[list[list[int]], list[Sequence]]:
             sent += 1
         plan = engine.step(len(steps))
         steps.append([n for share in plan.scheduled for n in (share.sequence.number, share.tokens)])
-        engine.after_step(plan)
+        if plan.scheduled:
+            running.append(plan)
+        if running and (not plan.scheduled or len(running) > engine.lag_steps):
+            engine.after_step(running.pop(0))
     return steps, sequences
 
 
@@ -89,4 +95,5 @@ def test_the_record_has_retractions_chunks_and_pages() -> None:
     assert sum(sum(case["retractions"]) for case in CASES) > 3
     assert sum(case["evicted_at"] is None for case in CASES) > 20
     assert {case["page"] for case in CASES} == {1, 16}
+    assert {case["overlap"] for case in CASES} == {True, False}
     assert {case["chunk"] is None for case in CASES} == {True, False}

@@ -22,7 +22,9 @@ from unittest.mock import MagicMock
 
 from tools.fidelity.sglang_admission import Missing, sglang_modules
 
-CASES = 60
+CASES = 90
+OVERLAPPED = 50
+"""From this case on a step is planned while the one before it runs, as SGLang does unless told otherwise."""
 VERSION = "0.5.23"
 OUTPUT_IDS = 1_000_000
 """Token ids of outputs start here, 5000 a request, so that no two requests ever have the same."""
@@ -192,10 +194,11 @@ class Served:
         for name in (
             "is_mixed_chunk", "enable_priority_preemption", "enable_priority_scheduling", "is_hybrid_swa", "enable_hisparse",
             "enable_lora", "enable_hicache_storage", "enable_lmcache", "enable_hierarchical_cache", "require_mlp_sync",
-            "enable_unified_cache_external_linker", "enable_overlap", "enable_skip_finishing_decode",
+            "enable_unified_cache_external_linker",
             "abort_on_priority_when_disabled",
         ):  # fmt: skip
             setattr(self, name, False)
+        self.enable_overlap = self.enable_skip_finishing_decode = case["overlap"]
         for name in (
             "priority_scheduling_preemption_threshold", "max_prefill_bs", "processed_tokens_counter", "forward_ct",
             "prefill_decode_interval", "_prefill_decode_interval_remaining",
@@ -262,6 +265,24 @@ def steps_of(scheduler: Any, case: dict[str, Any]) -> dict[str, Any]:
         return done
 
     engine.tree_cache.evict = noted
+
+    def process() -> None:
+        """The tokens of the oldest batch that was not looked at yet arrive."""
+        batch, is_prefill = engine.result_queue.pop(0)
+        for req in batch.reqs:
+            if is_prefill and req.inflight_middle_chunks > 0:
+                req.inflight_middle_chunks -= 1
+                continue
+            if req.finished() or req.is_retracted:
+                continue
+            req.output_ids.append(OUTPUT_IDS + 5000 * int(req.rid) + len(req.output_ids))
+            if len(req.output_ids) == req.ends_at:
+                req.finished_reason = batches.FINISH_LENGTH(length=req.ends_at)
+                req.finished_len = req.ends_at
+                common.release_kv_cache(req, engine.tree_cache, checkpoint=True)
+            elif is_prefill:
+                common.checkpoint_kv_cache(req, engine.tree_cache)
+
     last, sent = None, 0
     while not (sent == len(requests) and all(request.finished() for request in requests)):
         while sent < len(requests) and len(steps) >= case["gap"] * sent:
@@ -271,21 +292,16 @@ def steps_of(scheduler: Any, case: dict[str, Any]) -> dict[str, Any]:
         engine.running_batch, last = plan.running_batch, plan.batch_to_run
         if last is None:
             steps.append([])
-            engine.new_token_ratio_tracker.reset()
+            if engine.result_queue:
+                process()
+            else:
+                engine.new_token_ratio_tracker.reset()
             continue
         is_prefill = last.forward_mode.is_extend()
         steps.append([n for req in last.reqs for n in (int(req.rid), req.extend_len if is_prefill else 1)])
-        for req in last.reqs:
-            if is_prefill and req.inflight_middle_chunks > 0:
-                req.inflight_middle_chunks -= 1
-                continue
-            req.output_ids.append(OUTPUT_IDS + 5000 * int(req.rid) + len(req.output_ids))
-            if len(req.output_ids) == req.ends_at:
-                req.finished_reason = batches.FINISH_LENGTH(length=req.ends_at)
-                req.finished_len = req.ends_at
-                common.release_kv_cache(req, engine.tree_cache, checkpoint=True)
-            elif is_prefill:
-                common.checkpoint_kv_cache(req, engine.tree_cache)
+        engine.result_queue.append((SimpleNamespace(reqs=list(last.reqs)), is_prefill))
+        if not case["overlap"] or len(engine.result_queue) > 1:
+            process()
     return {
         "steps": steps,
         "retractions": [request.retraction_count for request in requests],
@@ -317,6 +333,7 @@ def random_case(seed: int) -> dict[str, Any]:
         "max_prefill": choice.choice([64, 4096]),
         "radix": choice.random() < 0.8,
         "gap": choice.randrange(0, 4),
+        "overlap": seed >= OVERLAPPED,
         "ratio": [ratio, ratio * 0.14],
         "requests": requests,
     }
