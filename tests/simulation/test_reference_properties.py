@@ -31,7 +31,11 @@ def layouts(draw: st.DrawFn) -> PoolLayout:
     size = draw(st.sampled_from([4, 8, 16]))
     groups = [BlockGroup(block_tokens=size)]
     if draw(st.booleans()):
-        groups.append(BlockGroup(kind=GroupKind.WINDOW, block_tokens=size, window_tokens=2 * size + 1))
+        window, most = 2 * size + 1, 64
+        cap = (min(window - 1 + 2 * most, MAX_MODEL_LEN) + size - 1) // size + 1
+        groups.append(
+            BlockGroup(kind=GroupKind.WINDOW, block_tokens=size, window_tokens=window, admission_blocks=cap)
+        )
     least = len(groups) * (MAX_MODEL_LEN // size + 2)
     return PoolLayout(
         num_blocks=draw(st.integers(least // 2, 3 * least)), groups=tuple(groups), reserved_blocks=1

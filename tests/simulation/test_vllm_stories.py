@@ -8,7 +8,7 @@ import pytest
 
 from vramledger.errors import InputError
 from vramledger.evidence import assumed
-from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
+from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import SchedulerSettings, SimulationSettings
@@ -30,6 +30,7 @@ def served(
     requests: list[Request],
     *,
     blocks: int = 100,
+    groups: tuple[BlockGroup, ...] = (BlockGroup(block_tokens=16),),
     follow_parents: bool = True,
     time_limit_ps: int | None = None,
     **limits: Any,
@@ -38,7 +39,7 @@ def served(
     from vramledger.workload.columns import Workload, columns_of
 
     settings = SimulationSettings(
-        layout=PoolLayout(num_blocks=blocks + 1, groups=(BlockGroup(block_tokens=16),), reserved_blocks=1),
+        layout=PoolLayout(num_blocks=blocks + 1, groups=groups, reserved_blocks=1),
         scheduler=SchedulerSettings(
             **({"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 1024} | limits)
         ),
@@ -110,6 +111,15 @@ def test_what_can_never_fit_is_told_at_once() -> None:
     _, (model, pool, fine) = served([ask(1024, 1), ask(100, 100), ask(10, 1)], blocks=8)
     assert (model.status, pool.status, fine.status) == (Status.NEVER_FITS, Status.NEVER_FITS, Status.FINISHED)
     assert model.end_ps == pool.end_ps == 0
+
+
+def test_a_prompt_that_cannot_be_reserved_is_told_at_once_though_its_window_would_do() -> None:
+    # Without a cap a windowed group's whole prompt is asked for: 2 x 10 blocks of 16.
+    window = BlockGroup(kind=GroupKind.WINDOW, block_tokens=16, window_tokens=32)
+    groups = (BlockGroup(block_tokens=16), window)
+    _, (refused,) = served([ask(160, 1)], blocks=19, groups=groups)
+    _, (chunked,) = served([ask(160, 1)], blocks=19, groups=groups, reserve_full_prompt=False)
+    assert (refused.status, chunked.status) == (Status.NEVER_FITS, Status.FINISHED)
 
 
 def test_a_cancelled_request_gives_its_blocks_back_before_the_next_scheduling() -> None:

@@ -27,20 +27,44 @@ def can_ever_fit(settings: SimulationSettings, request: Request) -> bool:
             # The first two reserve all that was asked for; the third looks a step ahead, up to that.
             tokens = request.prompt_tokens + expected_tokens
         case Scheduling.VLLM | Scheduling.LLAMACPP:
-            pass
-    return most_blocks(settings.layout, tokens, scheduler.max_num_batched_tokens) <= usable_blocks
+            if (
+                scheduler.reserve_full_prompt
+                and reserved_blocks(settings.layout, request.prompt_tokens) > usable_blocks
+            ):
+                return False
+    steps = 2 if scheduler.async_scheduling else 1
+    return most_blocks(settings.layout, tokens, scheduler.max_num_batched_tokens, steps) <= usable_blocks
 
 
-def most_blocks(layout: PoolLayout, tokens: int, step_tokens: int) -> int:
+def reserved_blocks(layout: PoolLayout, prompt_tokens: int) -> int:
+    """Blocks that must be free for a prompt of which nothing is cached, where the whole of it is reserved."""
+    total = 0
+    for group in layout.groups:
+        blocks = ceil_div(prompt_tokens, group.block_tokens)
+        if group.kind is GroupKind.STATE:
+            blocks = min(blocks, 1) if group.keeps_states else group.state_blocks
+        elif group.kind is GroupKind.CROSS:
+            blocks = 0
+        elif group.admission_blocks is not None:
+            blocks = min(blocks, group.admission_blocks)
+        total += blocks
+    return total
+
+
+def most_blocks(layout: PoolLayout, tokens: int, step_tokens: int, steps: int = 1) -> int:
     """Blocks that one sequence of `tokens` holds at its most, where a step computes at most `step_tokens` of it.
 
-    A window's or chunk's blocks go back when the next step begins, so the step's own tokens come on top of it.
+    A window's or chunk's blocks go back when the next step begins, and with `steps` of them under way when the oldest is
+    done, so their tokens come on top of it. A kept state is held until the one after it is written.
     """
+    step_tokens *= steps
     total = 0
     for group in layout.groups:
         size = group.block_tokens
         window = group.window_tokens or 0
-        if group.kind is GroupKind.STATE:
+        if group.keeps_states:
+            total += min(ceil_div(tokens, size), 1 + steps)
+        elif group.kind is GroupKind.STATE:
             total += group.state_blocks
         elif group.kind is GroupKind.WINDOW:
             total += min(ceil_div(tokens, size), ceil_div(window - 1 + step_tokens, size) + 1)
