@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from vramledger.workload.columnar.load_shapes import (
     per_s,
     rows_from,
     span_ns,
+    starts,
     with_burst,
     with_outputs,
 )
@@ -33,8 +35,12 @@ def every_second(count: int) -> list[Request]:
 
 def test_a_rate_and_twice_the_rate() -> None:
     table = columns_of(every_second(101))
-    assert (span_ns(table), per_s(table)) == (100 * S, 1.0)
-    assert per_s(faster(table, 2.0)) == 2.0
+    assert (span_ns(table), starts(table)) == (100 * S, 76)
+    # 76 conversations in 100 s, of 101 requests.
+    assert per_s(table) == pytest.approx(75 / 100 * 101 / 76)
+    assert per_s(faster(table, 2.0)) == pytest.approx(2 * per_s(table))
+    alone = columns_of([row for row in every_second(101) if row.parent is None])
+    assert per_s(alone) == pytest.approx(75 / 100)
     assert faster(table, 2.0).prompt_tokens is table.prompt_tokens
 
 
@@ -62,7 +68,8 @@ def test_after_an_outage_everyone_comes_at_once() -> None:
     requests = every_second(100)
     table, herd = after_outage(columns_of(requests), at_ns=50 * S, down_ns=10 * S, in_flight_ns=5 * S)
     assert table.rows == 55
-    assert herd == 16
+    # Of 16 requests four are later turns, which come when the turns before them have ended.
+    assert herd == 12
     assert (table.arrival_ns == 0).sum() == 16
     assert table.arrival_ns[-1] == 39 * S
     # Number 47 (2 here) had parent 45 (0 here); number 45's blocks are its own still.

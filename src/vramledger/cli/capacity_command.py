@@ -221,8 +221,8 @@ def _tables(sent: Sent, most: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         tables.append(table)
     if bool((tables[0].parent >= 0).any()):
         notes.append(
-            "later turns follow the turns before them, so the load that is scaled is the start of conversations; rates count all "
-            "requests, over the arrivals that the workload names"
+            "later turns follow the turns before them: what is scaled is the rate at which conversations start, and requests/s are "
+            "those times a conversation's requests"
         )
     return tuple(tables), tuple(dict.fromkeys(notes))
 

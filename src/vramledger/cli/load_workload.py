@@ -19,6 +19,8 @@ from vramledger.workload.cohort_file import is_cohort_file, read_cohorts
 if TYPE_CHECKING:
     from vramledger.workload.columns import Workload
 
+AGENT_TIMES = 2
+"""Of agents so many times as many requests are sampled, since a session is a dozen of them."""
 TRACE_ONLY = ("trace_format", "trace_columns", "time_unit")
 
 
@@ -100,14 +102,17 @@ def sent_by(
             )
     if options.get("scale_time") is not None:
         raise FlagError("--scale-time is for traces; what is sampled has --rate", flag="scale_time")
-    count = requests or options.get("limit") or otherwise
+    count = requests or options.get("limit")
     if is_clients:
+        count = count or otherwise
         seeds = range(seed, seed + replications)
         return Sent(workloads=tuple(_of_clients(path, count, rate, one) for one in seeds), arrival="burst")
     cohorts = read_cohorts(path)
     asked = rate if rate is not None else _own_rate(cohorts) if is_open else None
     if asked is not None:
         cohorts = with_rate(cohorts, asked)
+    agents = any(cohort.agent is not None for cohort in cohorts)
+    count = count or otherwise * (AGENT_TIMES if agents else 1)
     smooth = {cohort.burstiness for cohort in cohorts}
     return Sent(
         workloads=tuple(_sampled(cohorts, count, seed + number, path) for number in range(replications)),

@@ -89,6 +89,7 @@ class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     requests_per_s: float | None
     relative: Annotated[float | None, Meta(description="Change of the capacity, -0.1 is a tenth less.")]
+    is_least: Annotated[bool, Meta(description="Every load tried was met: it is at least that.")]
     refusal: str | None
 
 
@@ -248,6 +249,7 @@ def _change(item: Change) -> ChangeDocument:
         change=item.change,
         requests_per_s=item.per_s,
         relative=item.relative,
+        is_least=item.is_least,
         refusal=item.refusal or None,
     )
 

@@ -158,7 +158,7 @@ def _tornado(found: Capacity, width: int) -> Iterator[Line]:
     names = [f"{item.factor} {item.change}" for item in found.changes]
     wide = max(map(len, names))
     most = max((abs(item.relative or 0.0) for item in found.changes), default=0.0) or 1.0
-    half = max((width - wide - 26) // 2, 4)
+    half = max((width - wide - 27) // 2, 4)
     for name, item in zip(names, found.changes, strict=True):
         if item.relative is None or item.per_s is None:
             yield from wrapped(
@@ -166,8 +166,12 @@ def _tornado(found: Capacity, width: int) -> Iterator[Line]:
             )
             continue
         yield line(
-            f"  {name.ljust(wide)} {item.per_s:>9.4g}/s {item.relative:>+7.1%} {_bar(item, most, half)}"
+            f"  {name.ljust(wide)} {_least(item):>10}/s {item.relative:>+7.1%} {_bar(item, most, half)}"
         )
+
+
+def _least(item: Change) -> str:
+    return f"{'>=' if item.is_least else ''}{item.per_s:.4g}"
 
 
 def _bar(item: Change, most: float, half: int) -> str:

@@ -12,7 +12,7 @@ from vramledger.search.capacity.bands import Band, goodput_band
 from vramledger.search.capacity.changes import POOL, changes, reliefs
 from vramledger.search.capacity.crews import Crew
 from vramledger.search.capacity.headroom import bursts, restarts
-from vramledger.search.capacity.largest import Found, largest_loads, search_of
+from vramledger.search.capacity.largest import MOST_TIMES, Found, largest_loads, search_of
 from vramledger.search.capacity.result import BurstRoom, Capacity, Change, LoadPoint, Relief, RestartRoom
 from vramledger.search.capacity.study import BASE, Case, Measure, Study, Task
 from vramledger.simulation.settings import SimulationSettings
@@ -28,6 +28,7 @@ SHORT = 10
 """A run that lasts fewer times its p99 latency than this says little of a steady load."""
 
 BINDING = 0.5
+LEAST_SPANS = 3
 
 Told = Callable[[str], None]
 
@@ -86,14 +87,16 @@ def find_capacity(
     told: Told = lambda text: None,
 ) -> Capacity:
     """The answer. Equal studies and questions give equal answers, whichever crew works."""
-    from vramledger.workload.columnar.load_shapes import per_s
+    from vramledger.workload.columnar.load_shapes import per_s, span_ns
 
     settings = study.cases[BASE].settings
     tables = study.tables[BASE]
     base_per_s = sum(per_s(table) for table in tables) / len(tables)
     runs = _Runs(study, question, work)
     told("the largest load")
-    found = runs.searches([BASE], question.start, question.resolution, is_base=True)[BASE]
+    most = most_load(runs.measures(BASE, question.start), tables)
+    start = min(question.start, most)
+    found = runs.searches([BASE], start, question.resolution, most=most, is_base=True)[BASE]
     at = runs.measures(BASE, found.load) if found.load else ()
     beyond = runs.measures(BASE, found.beyond) if found.beyond is not None else ()
     told("what binds")
@@ -105,14 +108,12 @@ def find_capacity(
         told("burst and restart headroom")
         at_operating = runs.measures(BASE, operating)
         in_flight_s = max(item.requests.latency_ps.mean for item in at_operating) / PS_PER_S
-        span_s = (
-            min(item.requests.last_sent_ps - item.requests.first_sent_ps for item in at_operating) / PS_PER_S
-        )
+        span_s = min(span_ns(table) for table in tables) / operating / 1e9
         burst_rooms = bursts(runs.shaped, operating, span_s)
         restart_rooms = restarts(runs.shaped, operating, span_s, in_flight_s)
     changed: tuple[Change, ...] = ()
-    if question.with_changes and found.load:
-        changed = tuple(_changes(runs, settings, extras, question, found, base_per_s, told))
+    if question.with_changes and found.load and found.beyond is not None:
+        changed = tuple(_changes(runs, settings, extras, question, found, base_per_s, most, told))
     # The answer's own run: that at its load, or, where no load is met, the least that was tried.
     shown = at or beyond
     return Capacity(
@@ -144,6 +145,21 @@ def find_capacity(
     )
 
 
+def most_load(measures: Sequence[Measure], tables: Sequence[RequestColumns]) -> float:
+    """The largest load at which conversations still come over `LEAST_SPANS` times as long as one takes, answers and pauses together:
+    beyond it a workload of this length is one crowd and says nothing of a rate."""
+    from vramledger.workload.columnar.load_shapes import span_ns, starts
+
+    most = float("inf")
+    for item, table in zip(measures, tables, strict=True):
+        answers_s = item.requests.latency_ps.mean * item.requests.latency_ps.count / PS_PER_S
+        pauses_s = int(table.pause_ns[table.parent >= 0].sum()) / 1e9
+        takes_s = (answers_s + pauses_s) / max(starts(table), 1)
+        if takes_s > 0:
+            most = min(most, span_ns(table) / 1e9 / (LEAST_SPANS * takes_s))
+    return most if 0 < most < MOST_TIMES else MOST_TIMES
+
+
 class _Runs:
     """Measures by case and load, each run once, over all replications."""
 
@@ -154,9 +170,9 @@ class _Runs:
         self.count = 0
 
     def searches(
-        self, cases: Sequence[str], start: float, resolution: float, *, is_base: bool
+        self, cases: Sequence[str], start: float, resolution: float, *, most: float, is_base: bool
     ) -> dict[str, Found]:
-        """The largest load of each case, the searches side by side."""
+        """The largest load of each case, none above `most`, the searches side by side."""
         question = self._question
         made = {
             case: search_of(
@@ -166,6 +182,7 @@ class _Runs:
                 width=question.width,
                 step=2.0 if is_base else 1.15,
                 with_bands=is_base,
+                most=most,
             )
             for case in cases
         }
@@ -234,6 +251,7 @@ def _changes(
     question: Question,
     found: Found,
     base_per_s: float,
+    most: float,
     told: Told,
 ) -> list[Change]:
     """The capacity with each thing changed in turn, searched near the answer."""
@@ -244,17 +262,22 @@ def _changes(
         [f"{factor} {change}" for factor, change, refusal in everything if not refusal],
         found.load,
         max(question.resolution, 0.02),
+        most=most,
         is_base=False,
     )
     rows = []
     for factor, change, refusal in everything:
-        load = None if refusal else there[f"{factor} {change}"].load
+        searched = None if refusal else there[f"{factor} {change}"]
+        if searched is not None and not searched.load:
+            refusal = f"less than {searched.tried[0][0] * base_per_s:.3g}/s"  # noqa: PLW2901
+            searched = None
         rows.append(
             Change(
                 factor=factor,
                 change=change,
-                per_s=None if load is None else load * base_per_s,
-                relative=None if load is None else load / found.load - 1,
+                per_s=None if searched is None else searched.load * base_per_s,
+                relative=None if searched is None else searched.load / found.load - 1,
+                is_least=searched is not None and searched.beyond is None,
                 refusal=refusal,
             )
         )
@@ -289,6 +312,11 @@ def _notes(
         notes.append(
             f"at the answer's load the requests come in {min(lengths):.1f} times the p99 latency; queues that build up more slowly are "
             f"not seen, so take a longer workload before you trust it"
+        )
+    if found.load and found.beyond is None:
+        notes.append(
+            f"at {found.load:.3g} times the workload's own rate, conversations come within {LEAST_SPANS} times what one takes: this "
+            f"workload is too short to try more, so take a longer one (--requests)"
         )
     if found.load and not found.low:
         notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -60,10 +61,12 @@ def _over(pool: Any, jobs: int, told: Told) -> Crew:
     from concurrent.futures.process import BrokenProcessPool
 
     def work(tasks: Sequence[Task]) -> list[Measure]:
-        found = []
+        found: list[Measure] = []
+        waiting = deque(pool.submit(_answer, task) for task in tasks)
         try:
-            for data in pool.map(_answer, tasks):
-                found.append(unpacked(data))
+            while waiting:
+                found.append(unpacked(waiting[0].result()))
+                waiting.popleft()
                 told(1)
         except BrokenProcessPool:
             raise InputError(
@@ -71,6 +74,9 @@ def _over(pool: Any, jobs: int, told: Told) -> Crew:
                 argument="jobs",
                 value=jobs,
             ) from None
+        finally:
+            for item in waiting:
+                item.cancel()
         return found
 
     return work

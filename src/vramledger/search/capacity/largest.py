@@ -17,7 +17,7 @@ Asking = Generator[list[float], Sequence[Band], None]
 Search = Generator[list[float], Sequence[Band], "Found"]
 """Asks for loads, is sent their bands, and returns what it found."""
 MOST_TIMES = 2.0**16
-"""How far from where it starts a search goes up; down it goes by the square root of that."""
+"""How far from where it starts a search goes up unless it is told; down it goes by the square root of that."""
 CHECKED = (0.5, 0.7, 0.85, 0.95)
 
 
@@ -39,7 +39,8 @@ class Found(Struct, frozen=True, kw_only=True):
 class _Tried:
     """Loads tried so far and how each came out."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float) -> None:
+        self.most = most
         self.bands: dict[float, Band] = {}
 
     def ask(self, loads: Sequence[float]) -> Asking:
@@ -90,17 +91,19 @@ def search_of(
     width: int = 2,
     step: float = 2.0,
     with_bands: bool = True,
+    most: float | None = None,
 ) -> Search:
     """A search for the largest load whose goodput is at least `aim`, to within `resolution` of it.
 
     It asks for up to `width` loads at a time (to check the answer for a few more), in rising order. `step` is the factor between loads of
-    the bracket; without `with_bands` the crossings of the band are those of the points that were tried anyway.
+    the bracket; without `with_bands` the crossings of the band are those of the points that were tried anyway. No load above `most` is
+    tried.
     """
 
     def expected(band: Band) -> bool:
         return band.expected >= aim
 
-    tried = _Tried()
+    tried = _Tried(start * MOST_TIMES if most is None else most)
     yield from tried.ask([start])
     yield from _bracket(tried, expected, step, start)
     yield from _refine(tried, expected, resolution, width)
@@ -141,8 +144,8 @@ def _bracket(
     """Go up until a load is not met, or down until one is."""
     for _ in range(rounds):
         last, beyond = tried.edge(met)
-        if beyond is None and last < start * MOST_TIMES:
-            yield from tried.ask([last * step])
+        if beyond is None and last < tried.most:
+            yield from tried.ask([min(last * step, tried.most)])
         elif last == 0.0 and beyond is not None and beyond > start / MOST_TIMES**0.5:
             yield from tried.ask([beyond / step])
         else:

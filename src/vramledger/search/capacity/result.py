@@ -33,12 +33,14 @@ class Relief(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The capacity with one thing changed; `per_s` None where that could not be had (`refusal` says why)."""
+    """The capacity with one thing changed; `per_s` None where that could not be had (`refusal` says why). `is_least` is that every
+    load tried was met."""
 
     factor: str
     change: str
     per_s: float | None
     relative: float | None
+    is_least: bool = False
     refusal: str = ""
 
 

@@ -13,14 +13,20 @@ NS_PER_S = 1_000_000_000
 
 
 def span_ns(columns: RequestColumns) -> int:
-    """From the first arrival to the last."""
-    return int(columns.arrival_ns[-1] - columns.arrival_ns[0]) if columns.rows else 0
+    """From the first arrival to the last of those that follow no other request: later turns come when they come."""
+    starts = columns.arrival_ns[columns.parent < 0]
+    return int(starts[-1] - starts[0]) if len(starts) else 0
+
+
+def starts(columns: RequestColumns) -> int:
+    """Requests that follow no other."""
+    return int((columns.parent < 0).sum())
 
 
 def per_s(columns: RequestColumns) -> float:
-    """Arrivals a second as the workload has them; 0 where all come at once."""
-    span = span_ns(columns)
-    return (columns.rows - 1) * NS_PER_S / span if span else 0.0
+    """Requests a second as the workload has them, later turns with the conversations that they belong to; 0 where all come at once."""
+    span, first = span_ns(columns), starts(columns)
+    return (first - 1) * NS_PER_S / span * columns.rows / first if span else 0.0
 
 
 def faster(columns: RequestColumns, factor: float) -> RequestColumns:
@@ -51,7 +57,7 @@ def after_outage(
     first = int(np.searchsorted(arrivals, at_ns - in_flight_ns))
     kept = rows_from(columns, first)
     shaped = np.maximum(kept.arrival_ns - (at_ns + down_ns), 0)
-    herd = int((kept.arrival_ns <= at_ns + down_ns).sum())
+    herd = int(((kept.arrival_ns <= at_ns + down_ns) & (kept.parent < 0)).sum())
     return kept._replace(arrival_ns=shaped), herd
 
 
