@@ -57,6 +57,16 @@ def test_cohorts_fitted_to_a_trace_are_sampled_back(
     assert json.loads(capsys.readouterr().out)["workloads"][0] == back | {"file": sampled}
 
 
+def test_a_trace_without_times_is_sent_at_a_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("prompt_tokens,output_tokens\n" + "100,7\n" * 400, encoding="utf-8")
+    assert run(["workload", str(lengths), "--json", "--rate", "4"]) == 0
+    found = json.loads(capsys.readouterr().out)["workloads"][0]
+    assert found["rate_per_s"] == pytest.approx(4, rel=0.2)
+    assert found["arrival_cv"] == pytest.approx(1, abs=0.2)
+    assert any("arrivals drawn" in note for note in found["notes"])
+
+
 def test_clients_are_sampled_at_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
     clients = TRACES / "servegen-bailian" / "reason-deepseek-r1.3-clients.rates.parquet"
     assert run(["workload", str(clients), "--json", "--requests", "3000", "--rate", "2"]) == 0

@@ -52,7 +52,7 @@ def sampling_options(requests: int) -> list[GroupedOption]:
         _option(
             "rate",
             "--rate",
-            "Requests a second of all cohorts or clients together, instead of their own rates and users.",
+            "Requests a second of all cohorts or clients together, instead of their own rates and users; of a trace without times.",
             type=click.FloatRange(0, 1e7, min_open=True),
             metavar="X",
         ),
@@ -88,13 +88,13 @@ def sent_by(
     path = Path(file)
     is_clients = is_client_rates(path)
     if not is_clients and not is_cohort_file(path):
-        if rate is not None:
-            raise FlagError(
-                "--rate is for cohorts; a trace has its own, which --scale-time changes", flag="rate"
-            )
         if requests is not None:
             options = {**options, "limit": min(requests, options.get("limit") or requests)}
-        return Sent(workloads=(read_chosen(file, options, max_model_len=max_model_len),), arrival="trace")
+        trace = read_chosen(file, options, max_model_len=max_model_len)
+        if rate is None:
+            return Sent(workloads=(trace,), arrival="trace")
+        seeds = range(seed, seed + replications)
+        return Sent(workloads=tuple(_timed(trace, rate, one) for one in seeds), arrival="poisson")
     for name in TRACE_ONLY:
         if options.get(name):
             raise FlagError(
@@ -119,6 +119,18 @@ def sent_by(
         arrival="poisson" if smooth == {1.0} else "steady" if smooth == {0.0} else "burst",
         cohorts=cohorts,
     )
+
+
+def _timed(trace: Workload, rate: float, seed: int) -> Workload:
+    """A trace that has no times, its requests sent at a rate."""
+    from vramledger.workload.columnar.arrivals import with_arrivals
+
+    if any(batch.arrival_ns.any() for batch in trace.batches()):
+        raise FlagError(
+            "--rate is for cohorts and traces without times; this trace has its own, which --scale-time changes",
+            flag="rate",
+        )
+    return with_arrivals(trace, rate_per_s=rate, seed=seed)
 
 
 def _own_rate(cohorts: Sequence[Cohort]) -> float:

@@ -7,6 +7,7 @@ of this kind are hashed (51 bits), because no table of all orders can be kept; t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,7 @@ def hashed_ids(state: npt.NDArray[np.uint64]) -> Ints:
     return HASHED_FROM + (state >> np.uint64(13)).astype(np.int64)
 
 
+@lru_cache(maxsize=4096)
 def hashed_id(*numbers: int) -> int:
     """The first identity of what is named by several numbers."""
     state = np.zeros(1, dtype=np.uint64)
