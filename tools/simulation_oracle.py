@@ -51,15 +51,16 @@ def random_settings(random: Random) -> SimulationSettings:
     block = random.choice([1, 2, 4, 16])
     budget = random.choice([1, 3, 8, 16, 33, 100])
     max_model_len = random.choice([20, 60, 400])
-    chunked = random.random() < 0.8
+    chunked, is_ahead = random.random() < 0.8, random.random() < 0.4
     scheduler = SchedulerSettings(
-        max_num_seqs=random.choice([1, 2, 5, 20]),
+        max_num_seqs=min(random.choice([1, 2, 5, 20]), budget if is_ahead else 20),
         max_num_batched_tokens=budget if chunked else max(budget, max_model_len),
         max_model_len=max_model_len,
         chunked_prefill=chunked,
         prefix_caching=random.random() < 0.8,
-        priority=random.random() < 0.3,
-        long_prefill_token_threshold=random.choice([0, 0, 1, 5, 20]),
+        async_scheduling=is_ahead,
+        priority=not is_ahead and random.random() < 0.3,
+        long_prefill_token_threshold=0 if is_ahead else random.choice([0, 0, 1, 5, 20]),
         long_prefill_alone_unbounded=random.random() < 0.5,
         watermark=random.choice([0.0, 0.0, 0.1]),
         reserve_full_prompt=random.random() < 0.6,
@@ -90,6 +91,7 @@ def random_settings(random: Random) -> SimulationSettings:
 def random_requests(random: Random, settings: SimulationSettings, id_tokens: int | None) -> list[Request]:
     spacing_ns = random.choice([0, 1, 1_000, 1_000_000])
     has_parents, has_timers = random.random() < 0.25, random.random() < 0.3
+    has_timers = has_timers and not settings.scheduler.async_scheduling
     variety, longest = random.choice([1, 2, 5]), random.choice([5, 30, 120])
     requests: list[Request] = []
     arrival_ns = 0

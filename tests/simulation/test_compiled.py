@@ -17,6 +17,7 @@ from vramledger.errors import InputError
 from vramledger.simulation.outcome_columns import OutcomeColumns
 from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import Fleet
+from vramledger.workload.request import Request
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -70,3 +71,31 @@ def test_a_small_workload_is_not_worth_machine_code() -> None:
     run, _ = simulate(workload_of(case), case.settings)
     assert not run.is_compiled
     assert run.notes == ()
+
+
+def test_a_step_planned_ahead_computes_one_token_more_where_more_are_expected() -> None:
+    case = a_case()
+    scheduler = replace(
+        case.settings.scheduler,
+        async_scheduling=True,
+        priority=False,
+        long_prefill_token_threshold=0,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=400,
+    )
+    layout = replace(case.settings.layout, num_blocks=400)
+    requests = tuple(
+        Request(arrival_ns=0, prompt_tokens=5, output_tokens=3, max_output_tokens=most) for most in (3, 9)
+    )
+    counters = []
+    for request in requests:
+        alone = replace(
+            case,
+            requests=(request,),
+            settings=replace(case.settings, scheduler=scheduler, layout=layout),
+        )
+        assert difference(alone) is None
+        run, _ = simulate(workload_of(alone), alone.settings, how="compiled")
+        counters.append(run.counters[0].computed_tokens)
+    assert counters == [7, 8]

@@ -25,8 +25,12 @@ def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
     scheduler, layout, fleet, step = settings.scheduler, settings.layout, settings.fleet, settings.step
     if scheduler.scheduling is not Scheduling.VLLM:
         yield f"the scheduler {scheduler.scheduling.value}"
-    if scheduler.async_scheduling:
-        yield "asynchronous scheduling"
+    if scheduler.async_scheduling and (
+        scheduler.priority
+        or scheduler.long_prefill_token_threshold
+        or scheduler.max_num_seqs > scheduler.max_num_batched_tokens
+    ):
+        yield "asynchronous scheduling with priorities, a long prefill threshold or steps of fewer tokens than sequences"
     if not layout.is_plain or layout.groups[0].admission_blocks is not None:
         yield "pools with groups, windows or states"
     if fleet.replicas != 1:
@@ -55,7 +59,7 @@ def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
         yield f"a time limit of {settings.time_limit_ps} ps"
 
 
-def uncovered_requests(batch: RequestColumns) -> Iterator[str]:
+def uncovered_requests(batch: RequestColumns, settings: SimulationSettings) -> Iterator[str]:
     """Each thing in a batch of requests that the compiled simulator does not cover."""
     if not batch.rows:
         return
@@ -68,6 +72,8 @@ def uncovered_requests(batch: RequestColumns) -> Iterator[str]:
     if int(batch.arrival_ns.min()) < 0 or int(batch.arrival_ns.max()) > _MOST_NS:
         yield "arrivals before the start or after 104 days"
     waits = (batch.pause_ns, batch.cancel_ns, batch.first_token_deadline_ns, batch.deadline_ns)
+    if settings.scheduler.async_scheduling and any(int(column.max()) >= 0 for column in waits[1:]):
+        yield "cancellations and deadlines under asynchronous scheduling"
     if any(int(column.max()) > _MOST_NS // 64 for column in waits):
         yield "pauses and deadlines of more than 39 hours"
     if int(abs(batch.priority).max()) >= 2**22:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled import heap
-from vramledger.simulation.compiled.holdings import covering, give_back, leave_running, stop_decoding
+from vramledger.simulation.compiled.holdings import (
+    covering,
+    give_back,
+    leave_running,
+    name_filled,
+    stop_decoding,
+)
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     BASE,
@@ -15,13 +21,18 @@ from vramledger.simulation.compiled.memory import (
     DECODE,
     END,
     ENDED_COUNT,
+    ENDING,
+    ENDINGS,
+    ENDINGS_AT,
     FIRST_DEADLINE,
     FIRST_TOKEN,
     FITS,
     FOREVER,
     HIGH,
     IS_BLOCKED,
+    IS_OVERRUN,
     KNOWN,
+    LAG,
     LOADED,
     LOST_TOKENS,
     NEXT_NUMBER,
@@ -75,12 +86,53 @@ def end(m: Memory, row: int, number: int, status: int, now_ps: int) -> None:
 def finish(m: Memory, row: int, number: int) -> None:
     """A decoding sequence has its last token."""
     leave_running(m, row, number)
-    stop_decoding(m, row)
+    overrun = 0
+    if m[row + PHASE] == DECODE:
+        stop_decoding(m, row)
+        overrun = m[LAG]
     computed = m[row + COMPUTED]
     m[row + KNOWN] = computed + 1
-    give_back(m, row, covering(computed, m[BLOCK]), computed, NOBODY)
+    name_filled(m, row, computed)
+    give_back(m, row, covering(computed + overrun, m[BLOCK]), computed, NOBODY)
     m[IS_BLOCKED] = 0
     end(m, row, number, FINISHED, m[NOW])
+
+
+@compiled
+def foresee(m: Memory, row: int, number: int) -> None:
+    """A decoding sequence has its last token, which will be known when the next step has been planned."""
+    m[m[ENDINGS_AT] + m[ENDINGS]] = number
+    m[ENDINGS] += 1
+    m[IS_BLOCKED] = 0
+    if not m[row + IS_OVERRUN]:
+        stop_decoding(m, row)
+        m[row + KNOWN] = m[row + COMPUTED] + 1
+        m[row + PHASE] = ENDING
+
+
+@compiled
+def finish_foreseen(m: Memory) -> None:
+    """The step before is looked at: sequences that had their last token by then end, in the order of the running list."""
+    for place in range(m[ENDINGS]):
+        number = m[m[ENDINGS_AT] + place]
+        row = row_of(m, number)
+        if m[row + PHASE] == QUEUED:  # Preempted since.
+            unqueue(m, row)
+            end(m, row, number, FINISHED, m[NOW])
+        else:
+            finish(m, row, number)
+    m[ENDINGS] = 0
+
+
+@compiled
+def unqueue(m: Memory, row: int) -> None:
+    """A waiting request will not be served; what it held is no one's."""
+    leave_queue(m, row)
+    m[LOST_TOKENS] -= m[row + HIGH]
+    run = m[row + RUN_NODE]
+    if run != NOBODY:
+        m[run + REFS] = NOBODY
+        m[row + RUN_NODE] = NOBODY
 
 
 @compiled
@@ -89,12 +141,7 @@ def drop(m: Memory, number: int, status: int) -> None:
     row = row_of(m, number)
     phase = m[row + PHASE]
     if phase == QUEUED:
-        leave_queue(m, row)
-        m[LOST_TOKENS] -= m[row + HIGH]
-        run = m[row + RUN_NODE]
-        if run != NOBODY:
-            m[run + REFS] = NOBODY
-            m[row + RUN_NODE] = NOBODY
+        unqueue(m, row)
     else:
         leave_running(m, row, number)
         if phase == DECODE:

@@ -13,6 +13,8 @@ from vramledger.simulation.compiled.ending import (
     LIVELOCKED,
     drop_all,
     finish,
+    finish_foreseen,
+    foresee,
     next_send_ps,
     next_timer_ps,
     send_until,
@@ -28,6 +30,7 @@ from vramledger.simulation.compiled.holdings import (
 from vramledger.simulation.compiled.jit import compiled, entry
 from vramledger.simulation.compiled.memory import (
     AT,
+    BEGUN,
     BLOCK,
     BUDGET,
     CACHED,
@@ -38,6 +41,9 @@ from vramledger.simulation.compiled.memory import (
     DECODING,
     END_PS,
     ENDED,
+    ENDING,
+    ENDINGS,
+    ENDINGS_AT,
     EXTRA_REFS,
     FILLS,
     FILLS_AT,
@@ -50,10 +56,12 @@ from vramledger.simulation.compiled.memory import (
     FREE,
     HAS_TIMERS,
     HIGH,
+    IN_FLIGHT,
     IS_BLOCKED,
     IS_WALKED,
     KNOWN,
     KV_TOKEN_PS,
+    LAG,
     LAST_DECODE_TURN,
     LOGICAL,
     LOST_TOKENS,
@@ -63,6 +71,7 @@ from vramledger.simulation.compiled.memory import (
     NOW,
     OVERHEAD_PS,
     PAIR_PS,
+    PHASE,
     PHYSICAL,
     PLAN_DECODES,
     PLAN_KV,
@@ -91,6 +100,7 @@ from vramledger.simulation.compiled.memory import (
     TIMERS,
     TOKEN_PS,
     TURN,
+    UNDECIDED,
     UNUSED,
     USABLE,
     USED,
@@ -110,7 +120,8 @@ def advance(m: Memory, until_ps: int) -> int:
         now_ps = m[NOW]
         if now_ps >= until_ps:
             return NEEDS_MORE
-        send_until(m, now_ps)
+        # Who came after the step that runs was begun came after the next one was planned.
+        send_until(m, m[BEGUN] if m[IN_FLIGHT] else now_ps)
         withdraw_until(m, now_ps)
         steps = uniform_steps(m, until_ps)
         if steps:
@@ -121,15 +132,27 @@ def advance(m: Memory, until_ps: int) -> int:
             count_plan(m)
             m[SAMPLED_WAITING] = m[WAITING]
             if m[PLAN_TOKENS] and is_livelocked(m):
+                if m[LAG]:
+                    return UNDECIDED
                 drop_all(m, LIVELOCKED)
+                continue
+            if m[IN_FLIGHT] and not m[PLAN_TOKENS]:
+                # Nothing more to plan before the outcome of the step before is known.
+                m[IN_FLIGHT] = 0
+                send_until(m, now_ps)
+                finish_foreseen(m)
                 continue
             if m[PLAN_TOKENS] or not m[PLAN_PREEMPTED]:
                 break
         if m[PLAN_TOKENS]:
             then_ps = now_ps + plan_ps(m)
+            sample_before(m, min(then_ps, m[TIME_LIMIT] + 1))
+            if m[LAG]:
+                finish_foreseen(m)
+                m[IN_FLIGHT] = 1
+                m[BEGUN] = now_ps
             if then_ps > m[TIME_LIMIT]:
                 return stop_at_limit(m)
-            sample_before(m, then_ps)
             end_step(m, then_ps)
             continue
         then_ps = min(next_send_ps(m), next_timer_ps(m))
@@ -203,6 +226,7 @@ def is_livelocked(m: Memory) -> bool:
     lost = m[LOST_TOKENS] + m[DECODED_TOKENS] + m[DECODING]
     for place in range(m[PREFILLING]):
         lost += m[row_of(m, m[m[PREFILLS_AT] + place]) + HIGH]
+    lost += ending_tokens(m)
     return m[REPEATED_TOKENS] > 2 * lost
 
 
@@ -255,7 +279,10 @@ def finish_due(m: Memory) -> None:
         key, number = m[m[FINISHES_AT]], m[m[FINISHES_AT] + 1]
         m[FINISHES] = heap.pop(m, m[FINISHES_AT], m[FINISHES])
         if is_due(m, key, number):
-            finish(m, row_of(m, number), number)
+            if m[LAG]:
+                foresee(m, row_of(m, number), number)
+            else:
+                finish(m, row_of(m, number), number)
 
 
 @compiled
@@ -263,6 +290,7 @@ def decode(m: Memory, steps: int) -> None:
     """Steps in which all running sequences decode and nothing else happens before their end."""
     count = m[DECODING]
     take(m, needed_by_decodes(m, steps))
+    m[BEGUN] = m[NOW] + steps_ps(m, steps - 1)
     m[NOW] += steps_ps(m, steps)
     m[STEP] += steps
     m[DECODED_TOKENS] += steps * count
@@ -316,7 +344,9 @@ def steps_to_reach(m: Memory, duration_ps: int, most: int) -> int:
 @compiled
 def uniform_steps(m: Memory, until_ps: int) -> int:
     """Steps that can be done at once, up to and including the next one at whose end something happens; 0 if the next step is special."""
-    if m[PREFILLING] or not m[DECODING] or m[DECODING] > m[BUDGET] or (m[WAITING] and not m[IS_BLOCKED]):
+    if m[PREFILLING] or m[ENDINGS] or not m[DECODING] or m[DECODING] > m[BUDGET]:
+        return 0
+    if m[WAITING] and not m[IS_BLOCKED]:
         return 0
     now_ps = m[NOW]
     while not is_due(m, m[m[FINISHES_AT]], m[m[FINISHES_AT] + 1]):
@@ -332,12 +362,14 @@ def uniform_steps(m: Memory, until_ps: int) -> int:
                 m[IS_BLOCKED] = 0
                 return 0
     horizon_ps = until_ps
-    if not m[WAITING] or m[PRIORITY] or m[HAS_TIMERS]:
-        horizon_ps = min(horizon_ps, next_send_ps(m))
     if m[TIMERS]:
         horizon_ps = min(horizon_ps, next_timer_ps(m))
     if horizon_ps < FOREVER:
         steps = steps_to_reach(m, horizon_ps - now_ps, steps)
+    if not m[WAITING] or m[PRIORITY] or m[HAS_TIMERS]:
+        send_ps = next_send_ps(m)
+        if send_ps < FOREVER:
+            steps = min(steps, steps_to_reach(m, send_ps - now_ps, steps) + m[LAG])
     # A step in which an instant of the samples lies, or the run's end, is looked at by itself.
     look_ps = min(m[SAMPLES] * m[SAMPLE_SPACING], m[TIME_LIMIT])
     steps = min(steps, max(0, steps_to_reach(m, look_ps + 1 - now_ps, steps + 1) - 1))
@@ -361,6 +393,7 @@ def sample_before(m: Memory, until_ps: int) -> None:
         for place in range(m[PREFILLING]):
             row = row_of(m, m[m[PREFILLS_AT] + place])
             logical += m[row + COMPUTED] + m[row + SHARE]
+        logical += ending_tokens(m)
         row = m[SAMPLES_AT] + m[SAMPLES] * SAMPLE_COLUMNS
         m[row + AT] = m[SAMPLES] * m[SAMPLE_SPACING]
         m[row + USED] = m[USABLE] - m[FREE]
@@ -373,6 +406,17 @@ def sample_before(m: Memory, until_ps: int) -> None:
         m[SAMPLES] += 1
         if m[SAMPLES] == m[SAMPLE_LIMIT]:
             thin_samples(m)
+
+
+@compiled
+def ending_tokens(m: Memory) -> int:
+    """Tokens of sequences that have all of theirs, but are not known to."""
+    tokens = 0
+    for place in range(m[ENDINGS]):
+        row = row_of(m, m[m[ENDINGS_AT] + place])
+        if m[row + PHASE] == ENDING:
+            tokens += m[row + COMPUTED]
+    return tokens
 
 
 @compiled

@@ -9,6 +9,7 @@ from vramledger.simulation.compiled.memory import (
     ARENA_SIZE,
     ARENA_TOP,
     BASE,
+    BEGAN,
     BLOCK,
     CACHING,
     COMPUTED,
@@ -28,6 +29,7 @@ from vramledger.simulation.compiled.memory import (
     IDS_FROM,
     KEYS,
     KNOWN,
+    LAG,
     NAMED,
     NEXT,
     NOBODY,
@@ -193,12 +195,25 @@ def in_turn(m: Memory, row: int, step: int) -> int:
 
 
 @compiled
+def fill_step(m: Memory, row: int) -> int:
+    """The decode step count at which a step is planned that makes the next named block of a decoding sequence findable."""
+    return (m[row + NAMED] + 1) * m[BLOCK] - 1 + m[LAG] - m[row + COMPUTED]
+
+
+@compiled
+def committed(m: Memory, row: int) -> int:
+    """Of its computed tokens those that are known to be: where steps are planned ahead not the last one's."""
+    is_behind = m[LAG] and m[row + BEGAN] != m[STEP] and m[row + PHASE] != PREFILL
+    return m[row + COMPUTED] - (1 if is_behind else 0)
+
+
+@compiled
 def await_fill(m: Memory, row: int, number: int) -> None:
     """Notes when a decoding sequence will fill its next named block: in the scheduling of which step."""
     named = m[row + NAMED]
     if m[CACHING] and named < m[row + KEYS]:
         make_room(m)
-        step = (named + 1) * m[BLOCK] - 1 - m[row + COMPUTED]
+        step = fill_step(m, row)
         m[FILLS] = heap.push(m, m[FILLS_AT], m[FILLS], in_turn(m, row, step), number)
 
 
@@ -208,6 +223,7 @@ def start_decoding(m: Memory, row: int, number: int) -> None:
     m[DECODING] += 1
     m[DECODED_TOKENS] += m[row + COMPUTED]
     m[row + PHASE] = DECODE
+    m[row + BEGAN] = m[STEP]
     m[row + COMPUTED] -= m[STEP]
     m[m[RESIDUES_AT] + m[row + COMPUTED] % m[BLOCK]] += 1
     make_room(m)
@@ -251,7 +267,7 @@ def is_to_fill(m: Memory, key: int, number: int) -> bool:
     row = row_of(m, number)
     if number < m[BASE] or m[row + PHASE] != DECODE:
         return False
-    step = (m[row + NAMED] + 1) * m[BLOCK] - 1 - m[row + COMPUTED]
+    step = fill_step(m, row)
     return key == in_turn(m, row, step)
 
 

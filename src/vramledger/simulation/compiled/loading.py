@@ -41,6 +41,7 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         at.ALONE_UNBOUNDED: scheduler.long_prefill_alone_unbounded,
         at.WATERMARK: int(scheduler.watermark * layout.num_blocks),
         at.RESERVE_FULL: scheduler.reserve_full_prompt,
+        at.LAG: scheduler.async_scheduling,
         at.UNCACHED_FIRST: layout.uncached_first,
         at.ID_TOKENS: id_tokens or 1,
         at.USABLE: usable,
@@ -108,6 +109,7 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
         if settings.scheduler.priority
         else 0,
         at.PREFILLS_AT: max(running, int(m[at.PREFILLING])) + 1,
+        at.ENDINGS_AT: max(running, int(m[at.ENDINGS])) + 1,
         at.FOUND_AT: keys + 1,
         at.ARENA_AT: arena,
         at.IDS_AT: len(kept_ids) + len(ids),
@@ -119,7 +121,11 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
     place = fixed
     for part, size in parts.items():
         made[part] = place
-        held = {at.PREFILLS_AT: int(m[at.PREFILLING]), at.ARENA_AT: int(m[at.ARENA_TOP])}.get(part, 0)
+        held = {
+            at.PREFILLS_AT: int(m[at.PREFILLING]),
+            at.ENDINGS_AT: int(m[at.ENDINGS]),
+            at.ARENA_AT: int(m[at.ARENA_TOP]),
+        }.get(part, 0)
         if part in _COUNTS:
             held = 2 * int(m[_COUNTS[part]])
         if held:
@@ -201,6 +207,8 @@ def _records(
         at.FITS: (prompt + 1 <= scheduler.max_model_len)
         & ((tokens + block - 1) // block <= settings.layout.usable_blocks),
         at.STATUS: int(Status.UNFINISHED),
+        # An engine that plans ahead computes one token too many where it expects more than come.
+        at.IS_OVERRUN: np.minimum(batch.max_output_tokens, scheduler.max_model_len - prompt) > output,
     }.items():
         rows[:, column] = values
     for column in (

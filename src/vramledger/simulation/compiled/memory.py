@@ -47,8 +47,10 @@ NOBODY = -1
     HIT_TOKENS, LOOKED_UP_TOKENS, EVICTED_BLOCKS, PREEMPTIONS, RECOMPUTED_TOKENS, STEPS, COMPUTED_TOKENS,
     PLAN_TOKENS, PLAN_DECODES, PLAN_KV, PLAN_PAIRS, PLAN_PREEMPTED, LAST_DECODE_TURN,
     LOST_TOKENS, REPEATED_TOKENS, IS_WALKED,
-) = range(87)  # fmt: skip
-SCALARS = 88
+    # Asynchronous scheduling.
+    LAG, IN_FLIGHT, BEGUN, ENDINGS, ENDINGS_AT,
+) = range(92)  # fmt: skip
+SCALARS = 92
 
 # A request's record: what it is.
 (
@@ -57,10 +59,11 @@ SCALARS = 88
     # What became of it.
     STATUS, ADMITTED, FIRST_TOKEN, END, HIT, RECOMPUTED, PREEMPTED,
     # Where it stands. COMPUTED is, while it decodes, its computed tokens less the decode steps done (STEP), so that it stays as it is.
-    PHASE, COMPUTED, KNOWN, HIGH, PREVIOUS, NEXT, TURN, SHARE, IDENTIFIED, KEYS, NAMED, NODES_FROM, RUN_NODE,
-) = range(36)  # fmt: skip
-COLUMNS = 36
-UNSENT, QUEUED, PREFILL, DECODE, OVER = range(5)
+    PHASE, COMPUTED, KNOWN, HIGH, PREVIOUS, NEXT, TURN, SHARE, IDENTIFIED, KEYS, NAMED, NODES_FROM, RUN_NODE, IS_OVERRUN, BEGAN,
+) = range(38)  # fmt: skip
+COLUMNS = 38
+UNSENT, QUEUED, PREFILL, DECODE, OVER, ENDING = range(6)
+"""ENDING has all its tokens, but the next step is planned before that is known."""
 
 # A node of the free queue, or of a held block that has a name. One without a name stands for COUNT blocks in a row.
 AHEAD, BEHIND, COUNT, KIND, ID, PLACE, REFS, LATER = range(8)
@@ -77,7 +80,7 @@ AT, USED, FINDABLE, UNUSED, RUNNING_NOW, WAITING_NOW, LOGICAL, PHYSICAL = range(
 SAMPLE_COLUMNS = 8
 
 # What `advance` stopped for.
-NEEDS_MORE, ENDED = range(2)
+NEEDS_MORE, ENDED, UNDECIDED = range(3)
 
 
 @compiled

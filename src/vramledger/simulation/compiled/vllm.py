@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramledger.simulation.compiled.holdings import (
     await_fill,
+    committed,
     covering,
     enter_running,
     give_back,
@@ -31,6 +32,7 @@ from vramledger.simulation.compiled.memory import (
     DECODE,
     DECODED_TOKENS,
     DECODING,
+    ENDING,
     FREE,
     HIGH,
     HIT,
@@ -38,6 +40,7 @@ from vramledger.simulation.compiled.memory import (
     IS_BLOCKED,
     IS_WALKED,
     KNOWN,
+    LAG,
     LAST_DECODE_TURN,
     LOOKED_UP_TOKENS,
     LOST_TOKENS,
@@ -152,6 +155,9 @@ def serve_one_by_one(m: Memory, threshold: int) -> int:
     number = m[RUN_FIRST]
     while number != NOBODY and budget > 0:
         row = row_of(m, number)
+        if m[row + PHASE] == ENDING:
+            number = m[row + NEXT]
+            continue
         computed, tokens = m[row + COMPUTED] + m[STEP], 1
         if m[row + PHASE] == PREFILL:
             computed = m[row + COMPUTED]
@@ -166,8 +172,9 @@ def serve_one_by_one(m: Memory, threshold: int) -> int:
             break
         take(m, needed)
         named = m[row + NAMED]
-        name_filled(m, row, computed + tokens)
-        if m[row + PHASE] == DECODE and m[row + NAMED] > named:
+        is_decode = m[row + PHASE] == DECODE
+        name_filled(m, row, computed + tokens - (m[LAG] if is_decode else 0))
+        if is_decode and m[row + NAMED] > named:
             await_fill(m, row, number)
         m[row + SHARE] = tokens
         budget -= tokens
@@ -222,8 +229,8 @@ def preempt(m: Memory, number: int) -> None:
         stop_decoding(m, row)
         m[row + KNOWN] = m[row + COMPUTED] + 1
     computed = m[row + COMPUTED]
-    covered = computed + m[row + SHARE]
-    give_back(m, row, covering(covered, m[BLOCK]), covered, number)
+    share = m[row + SHARE]
+    give_back(m, row, covering(computed + share, m[BLOCK]), committed(m, row) + share, number)
     m[row + HIGH] = max(m[row + HIGH], computed)
     m[row + COMPUTED] = 0
     m[row + SHARE] = 0
