@@ -192,14 +192,18 @@ def _simulator(setup: Setup, sent: Sent, how: str) -> tuple[Setup, list[str], tu
     scheduler = setup.settings.scheduler
     plain = replace(setup.settings, scheduler=replace(scheduler, async_scheduling=False))
     reasons = list(uncovered_settings(plain))
-    reasons += uncovered_requests(next(sent.workloads[0].batches()))
+    first = next(sent.workloads[0].batches())
+    reasons += uncovered_requests(first, plain)
     if reasons:
         note = (
             f"run by the readable simulator, since the compiled one does not cover {', '.join(reasons)}: fewer requests and no "
             f"sensitivity unless asked for with --requests and --sensitivity"
         )
         return setup, reasons, (note,)
-    if scheduler.async_scheduling and list(uncovered_settings(setup.settings)):
+    if scheduler.async_scheduling and [
+        *uncovered_settings(setup.settings),
+        *uncovered_requests(first, setup.settings),
+    ]:
         note = (
             "searched without asynchronous scheduling, which the compiled simulator does not cover: steps are planned when the last "
             "one's tokens are known; --how reference keeps it, and takes a hundred times as long"
