@@ -15,7 +15,7 @@ class EngineScheduling(Struct, frozen=True, kw_only=True):
 
     `rules` names whose rules decide: "vllm", "sglang", "tensorrt-llm-no-evict", "tensorrt-llm-max-utilization",
     "static-batch" or "llama.cpp". `reserved_blocks` are never given out (vLLM's null block), `uncached_first` is how a block without findable
-    content comes back to the pool, `retention_tokens` and `renews_states` what of windows and states is kept findable and when
+    content comes back to the pool, `retention_tokens`, `renews_states` and `aligned_commits` what of windows and states is kept findable and when
     (kvcache.blocks.layout.PoolLayout), `caps_admission` whether a whole prompt is reserved by what a windowed group can hold at
     most. The other fields are those of the simulation's `SchedulerSettings`, with the same names.
     """
@@ -25,6 +25,7 @@ class EngineScheduling(Struct, frozen=True, kw_only=True):
     uncached_first: bool = True
     retention_tokens: int | None = None
     renews_states: bool = False
+    aligned_commits: bool = True
     caps_admission: bool = False
     max_num_seqs: int
     max_num_batched_tokens: int

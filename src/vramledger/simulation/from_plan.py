@@ -39,6 +39,7 @@ def layout_of(plan: Plan, num_blocks: int | None = None, *, model: Model | None 
             uncached_first=rules.uncached_first,
             retention_tokens=rules.retention_tokens,
             renews_states=rules.renews_states,
+            aligned_commits=rules.aligned_commits,
             caps_admission=rules.caps_admission,
         ),
     )

@@ -8,9 +8,7 @@ from tools.fidelity.vllm_blocks.script import Asked, Line, Run
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.kvcache.blocks.pool import BlockPool
 
-# Up to 0.22 blocks of groups with blocks of their own size are findable before the least whole number of all groups' blocks is
-# filled: of two blocks with the same content a hit may then take the other one. That is left out.
-CAPPED_SINCE, UNCACHED_FIRST_SINCE, JUNCTIONS_SINCE, RENEWED_IN = 20, 24, 26, 32
+CAPPED_SINCE, ALIGNED_SINCE, UNCACHED_FIRST_SINCE, JUNCTIONS_SINCE, RENEWED_IN = 20, 23, 24, 26, 32
 
 
 class OurCache:
@@ -26,6 +24,7 @@ class OurCache:
             uncached_first=minor >= UNCACHED_FIRST_SINCE,
             retention_tokens=case["retention"],
             renews_states=minor == RENEWED_IN,
+            aligned_commits=minor >= ALIGNED_SINCE,
         )
         self.pool = BlockPool(self.layout)
         self._names: dict[tuple[int, ...], int] = {}

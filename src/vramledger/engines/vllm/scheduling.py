@@ -5,7 +5,8 @@ prompt is reserved since 0.19 (`scheduler_reserve_full_isl`), with windows in mi
 0.24 (0 unless set), a long prefill that is alone is unbounded since 0.31, and one that preempts itself by priority stops nobody
 else since 0.33. v1/core/block_pool.py: block 0 is the null block;
 blocks without a hash are the next to be given out since 0.24. config/cache.py: windows and states are kept sparsely since 0.29
-(`prefix_cache_retention_interval` 0 unless set); v1/core/single_type_kv_cache_manager.py: a prompt's last state is renewed in 0.32 alone.
+(`prefix_cache_retention_interval` 0 unless set); v1/core/single_type_kv_cache_manager.py: a prompt's last state is renewed in 0.32
+alone. v1/core/kv_cache_coordinator.py: blocks that no hit can need are not registered since 0.23.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
         uncached_first=version.since(24),
         retention_tokens=0 if version.since(29) else None,
         renews_states=version.since(32) and not version.since(33),
+        aligned_commits=version.since(23),
         caps_admission=version.since(20, 2),
         max_num_seqs=planned.count("max_num_seqs"),
         max_num_batched_tokens=planned.count("max_num_batched_tokens"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vramledger.kvcache.blocks.block_store import NULL, BlockStore
 from vramledger.kvcache.blocks.group_rules import (
     covering_blocks,
@@ -11,7 +13,7 @@ from vramledger.kvcache.blocks.group_rules import (
     skipped_blocks,
 )
 from vramledger.kvcache.blocks.held_sequence import HeldSequence
-from vramledger.kvcache.blocks.layout import GroupKind, PoolLayout
+from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.kvcache.blocks.prefix_lookup import PrefixLookup
 
 
@@ -117,7 +119,8 @@ class BlockTables:
         """Completes the blocks that lie within the first `tokens` tokens."""
         tokens = min(tokens, held.tokens)
         # A group alone is not aligned to others.
-        aligned = tokens // self._hit_tokens * self._hit_tokens if len(self.layout.groups) > 1 else tokens
+        is_aligned = self.layout.aligned_commits and len(self.layout.groups) > 1
+        aligned = tokens // self._hit_tokens * self._hit_tokens if is_aligned else tokens
         for number, group in self._lookup.groups:
             if group.keeps_states and self.layout.renews_states:
                 self._renew_state(held, number, aligned)
@@ -125,14 +128,8 @@ class BlockTables:
             if stop <= held.committed[number]:
                 continue
             table = held.tables[number]
-            retained = retained_places(
-                group,
-                range(held.committed[number], stop),
-                align_tokens=self._hit_tokens,
-                retention_tokens=self.layout.retention_tokens,
-                reachable=held.reachable,
-            )
-            for place in retained:
+            places = range(held.committed[number], stop)
+            for place in self._retained(group, places, held):
                 if group.keeps_states and (place + 1) * group.block_tokens != tokens:
                     continue
                 if table[place] != NULL:
@@ -233,6 +230,17 @@ class BlockTables:
         if held.is_pinned:
             held.is_pinned = False
             self.pinned_tokens -= held.logical_tokens
+
+    def _retained(self, group: BlockGroup, places: range, held: HeldSequence) -> Iterable[int]:
+        if not self.layout.aligned_commits:
+            return places
+        return retained_places(
+            group,
+            places,
+            align_tokens=self._hit_tokens,
+            retention_tokens=self.layout.retention_tokens,
+            reachable=held.reachable,
+        )
 
     def _complete(self, held: HeldSequence, number: int, place: int) -> None:
         group = self.layout.groups[number]

@@ -43,6 +43,7 @@ class PoolRules(Struct, frozen=True, kw_only=True):
     uncached_first: bool = True
     retention_tokens: int | None = None
     renews_states: bool = False
+    aligned_commits: bool = True
     caps_admission: bool = True
 
 
@@ -98,6 +99,7 @@ def _layout(groups: Sequence[KvGroup], num_blocks: int, block_bytes: int, rules:
         uncached_first=rules.uncached_first,
         retention_tokens=rules.retention_tokens,
         renews_states=rules.renews_states,
+        aligned_commits=rules.aligned_commits,
     )
 
 

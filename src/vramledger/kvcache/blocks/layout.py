@@ -61,7 +61,8 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     `retention_tokens` says which blocks of windows and which states can be found again: None all of them (vLLM up to 0.28),
     0 only those that a prompt sent again or another sequence of the same beginning was seen to need (from 0.29), more
     than 0 those and what lies at every multiple of it. `renews_states`: a sequence that goes on from the last state of its own
-    prompt keeps others from starting there in that step (vLLM 0.32 alone; 0.33 mends it).
+    prompt keeps others from starting there in that step (vLLM 0.32 alone; 0.33 mends it). `aligned_commits`: where groups have
+    blocks of their own size, none becomes findable that no hit can need (vLLM from 0.23).
     """
 
     num_blocks: int
@@ -72,6 +73,7 @@ class PoolLayout(Struct, frozen=True, kw_only=True):
     uncached_first: bool = True
     retention_tokens: int | None = None
     renews_states: bool = False
+    aligned_commits: bool = True
 
     @property
     def usable_blocks(self) -> int:
