@@ -34,6 +34,7 @@ class EngineScheduling(Struct, frozen=True, kw_only=True):
     prefix_caching: bool = True
     priority: bool = False
     priority_goes_on: bool = False
+    states_for_resend: bool = True
     long_prefill_token_threshold: int = 0
     long_prefill_alone_unbounded: bool = True
     watermark: float = 0.0

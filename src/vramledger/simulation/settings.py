@@ -30,7 +30,8 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     `watermark` is the share of blocks kept free when a waiting request is admitted beside running ones.
     `reserve_full_prompt` admits only where the whole prompt has room now (vLLM's scheduler_reserve_full_isl).
     `priority` orders by priority, smallest first; with `priority_goes_on` (vLLM since 0.33) the running ones behind one that
-    preempted itself are still served. `async_scheduling` plans a step before the last one's tokens are known.
+    preempted itself are still served. `states_for_resend`: the last state that a prefill keeps is one from which the same prompt sent
+    again can start (vLLM since 0.32; before, the last block boundary of the prompt). `async_scheduling` plans a step before the last one's tokens are known.
     """
 
     scheduling: Scheduling = Scheduling.VLLM
@@ -41,6 +42,7 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     prefix_caching: bool = True
     priority: bool = False
     priority_goes_on: bool = False
+    states_for_resend: bool = True
     long_prefill_token_threshold: int = 0
     long_prefill_alone_unbounded: bool = True
     watermark: float = 0.0

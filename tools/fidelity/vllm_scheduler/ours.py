@@ -35,6 +35,7 @@ def scheduler_settings(settings: dict[str, Any], release: tuple[int, ...]) -> Sc
         **{name: settings[name] for name in names},
         long_prefill_alone_unbounded=release >= (0, 31),
         priority_goes_on=release >= (0, 33),
+        states_for_resend=release >= (0, 32),
     )
 
 
@@ -64,7 +65,9 @@ def layout_of(settings: dict[str, Any], release: tuple[int, ...]) -> PoolLayout:
         num_blocks=settings["num_blocks"],
         groups=tuple(groups),
         reserved_blocks=1,
-        uncached_first=release >= (0, 24),
+        # 0.27 and 0.28 reuse blocks in the order they came back where nothing is cached: other numbers, as many of them.
+        uncached_first=release >= (0, 24)
+        and (settings["prefix_caching"] or not (0, 27) <= release < (0, 29)),
         retention_tokens=settings["retention_interval"],
         renews_states=release == (0, 32),
     )

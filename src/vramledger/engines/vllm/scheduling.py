@@ -43,4 +43,5 @@ def scheduling(plan: Plan) -> EngineScheduling:
         async_scheduling=planned.switch("async_scheduling", version.since(14)),
         long_prefill_alone_unbounded=version.since(31),
         priority_goes_on=version.since(33),
+        states_for_resend=version.since(32),
     )

@@ -232,7 +232,7 @@ class VllmScheduler:
             aligned = end // size * size
             if aligned > start or size <= largest:
                 end = aligned
-        stops = [(sequence.known_tokens - 1) // size * size]
+        stops = [(sequence.known_tokens - int(settings.states_for_resend)) // size * size]
         if start % size:
             stops.append((start // size + 1) * size)
         if start < sequence.junction_tokens < end:
