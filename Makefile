@@ -119,7 +119,7 @@ bench-logs: $(VENV)/.dev
 # Sweeps on Ray and Parquet files, with the libraries installed in a venv of their own (some 400 MB).
 test-ray: pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) .ray
-	$(UV) pip install --quiet --python .ray --editable ".[distributed,parquet]" --group dev
+	$(UV) pip install --quiet --python .ray --editable ".[distributed,parquet,simulation]" --group dev
 	.ray/bin/python -m pytest tests/search -rs -n 0
 
 # The properties and readers of the test suite with EXAMPLES cases each.

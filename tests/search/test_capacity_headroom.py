@@ -120,3 +120,11 @@ def test_the_whole_answer() -> None:
     assert (changes[("step time", "x 1.1")] or 0) < 0 < (changes[("step time", "x 0.9")] or 0)
     assert found.operating_load == pytest.approx(found.load * 0.8)
     assert found.runs > 50
+
+
+def test_ray_says_the_same() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: make test-ray runs this with it")
+    question = Question(aim=0.95, resolution=0.1, with_headroom=False, with_changes=False)
+    made = study(table(60), question=question)
+    with crew(made, jobs=2, ray="local") as work:
+        assert find_capacity(made, question, work) == answer(question, table(60))
