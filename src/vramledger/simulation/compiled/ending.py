@@ -6,6 +6,7 @@ from vramledger.simulation.compiled import heap
 from vramledger.simulation.compiled.holdings import (
     covering,
     give_back,
+    is_due,
     leave_running,
     name_filled,
     stop_decoding,
@@ -24,6 +25,8 @@ from vramledger.simulation.compiled.memory import (
     ENDING,
     ENDINGS,
     ENDINGS_AT,
+    FINISHES,
+    FINISHES_AT,
     FIRST_DEADLINE,
     FIRST_TOKEN,
     FITS,
@@ -55,6 +58,7 @@ from vramledger.simulation.compiled.memory import (
     SHARE,
     SIBLING,
     STATUS,
+    STEP,
     TIMERS,
     TIMERS_AT,
     WAITING,
@@ -122,6 +126,20 @@ def finish_foreseen(m: Memory) -> None:
         else:
             finish(m, row, number)
     m[ENDINGS] = 0
+
+
+@compiled
+def finish_due(m: Memory) -> None:
+    """Sequences whose last token is there end, in the order of the running list."""
+    limit = (m[STEP] + 1) << 32
+    while m[FINISHES] and m[m[FINISHES_AT]] < limit:
+        key, number = m[m[FINISHES_AT]], m[m[FINISHES_AT] + 1]
+        m[FINISHES] = heap.pop(m, m[FINISHES_AT], m[FINISHES])
+        if is_due(m, key, number):
+            if m[LAG]:
+                foresee(m, row_of(m, number), number)
+            else:
+                finish(m, row_of(m, number), number)
 
 
 @compiled

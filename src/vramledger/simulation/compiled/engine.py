@@ -6,34 +6,20 @@ known in closed form.
 
 from __future__ import annotations
 
-import math
-
-from vramledger.simulation.compiled import heap
 from vramledger.simulation.compiled.ending import (
     LIVELOCKED,
     drop_all,
-    finish,
+    finish_due,
     finish_foreseen,
-    foresee,
     next_send_ps,
     next_timer_ps,
     send_until,
     withdraw_until,
-)  # fmt: skip
-from vramledger.simulation.compiled.holdings import (
-    is_due,
-    is_to_fill,
-    name_due,
-    needed_by_decodes,
-    start_decoding,
-)  # fmt: skip
+)
+from vramledger.simulation.compiled.holdings import start_decoding
 from vramledger.simulation.compiled.jit import compiled, entry
 from vramledger.simulation.compiled.memory import (
-    AT,
     BEGUN,
-    BLOCK,
-    BUDGET,
-    CACHED,
     COMPUTED,
     COMPUTED_TOKENS,
     DECODE_SEQ_PS,
@@ -41,29 +27,16 @@ from vramledger.simulation.compiled.memory import (
     DECODING,
     END_PS,
     ENDED,
-    ENDING,
-    ENDINGS,
-    ENDINGS_AT,
-    EXTRA_REFS,
-    FILLS,
-    FILLS_AT,
-    FINDABLE,
-    FINISHES,
-    FINISHES_AT,
     FIRST_TOKEN,
     FLOOR_PS,
     FOREVER,
-    FREE,
-    HAS_TIMERS,
     HIGH,
     IN_FLIGHT,
-    IS_BLOCKED,
     IS_WALKED,
     KNOWN,
     KV_TOKEN_PS,
     LAG,
     LAST_DECODE_TURN,
-    LOGICAL,
     LOST_TOKENS,
     NEEDS_MORE,
     NEXT,
@@ -71,8 +44,6 @@ from vramledger.simulation.compiled.memory import (
     NOW,
     OVERHEAD_PS,
     PAIR_PS,
-    PHASE,
-    PHYSICAL,
     PLAN_DECODES,
     PLAN_KV,
     PLAN_PAIRS,
@@ -80,36 +51,24 @@ from vramledger.simulation.compiled.memory import (
     PLAN_TOKENS,
     PREFILLING,
     PREFILLS_AT,
-    PRIORITY,
     RECOMPUTED,
     RECOMPUTED_TOKENS,
     REPEATED_TOKENS,
     RUN_FIRST,
-    RUNNING,
-    RUNNING_NOW,
-    SAMPLE_COLUMNS,
-    SAMPLE_LIMIT,
-    SAMPLE_SPACING,
     SAMPLED_WAITING,
-    SAMPLES,
-    SAMPLES_AT,
     SHARE,
     STEP,
     STEPS,
     TIME_LIMIT,
-    TIMERS,
     TOKEN_PS,
     TURN,
     UNDECIDED,
-    UNUSED,
-    USABLE,
-    USED,
     WAITING,
-    WAITING_NOW,
     Memory,
     row_of,
 )  # fmt: skip
-from vramledger.simulation.compiled.pool import take
+from vramledger.simulation.compiled.sampling import ending_tokens, sample_before
+from vramledger.simulation.compiled.stretch import decode, uniform_steps
 from vramledger.simulation.compiled.vllm import schedule
 
 
@@ -269,163 +228,3 @@ def end_step(m: Memory, now_ps: int) -> None:
             m[row_of(m, number) + SHARE] = 0
             number = m[row_of(m, number) + NEXT]
     finish_due(m)
-
-
-@compiled
-def finish_due(m: Memory) -> None:
-    """Sequences whose last token is there end, in the order of the running list."""
-    limit = (m[STEP] + 1) << 32
-    while m[FINISHES] and m[m[FINISHES_AT]] < limit:
-        key, number = m[m[FINISHES_AT]], m[m[FINISHES_AT] + 1]
-        m[FINISHES] = heap.pop(m, m[FINISHES_AT], m[FINISHES])
-        if is_due(m, key, number):
-            if m[LAG]:
-                foresee(m, row_of(m, number), number)
-            else:
-                finish(m, row_of(m, number), number)
-
-
-@compiled
-def decode(m: Memory, steps: int) -> None:
-    """Steps in which all running sequences decode and nothing else happens before their end."""
-    count = m[DECODING]
-    take(m, needed_by_decodes(m, steps))
-    m[BEGUN] = m[NOW] + steps_ps(m, steps - 1)
-    m[NOW] += steps_ps(m, steps)
-    m[STEP] += steps
-    m[DECODED_TOKENS] += steps * count
-    m[STEPS] += steps
-    m[COMPUTED_TOKENS] += steps * count
-    m[REPEATED_TOKENS] = 0
-    m[SAMPLED_WAITING] = m[WAITING]
-    name_due(m, (m[STEP] << 32) - 1)
-    finish_due(m)
-
-
-@compiled
-def first_step_ps(m: Memory) -> int:
-    """The time of the next step, if it only decodes."""
-    count = m[DECODING]
-    return (
-        m[OVERHEAD_PS]
-        + max(m[FLOOR_PS], count * m[TOKEN_PS])
-        + count * m[DECODE_SEQ_PS]
-        + m[DECODED_TOKENS] * m[KV_TOKEN_PS]
-    )
-
-
-@compiled
-def steps_ps(m: Memory, steps: int) -> int:
-    """The time of so many steps that only decode (`StepModel.decode_steps_ps`)."""
-    growth = m[DECODING] * m[KV_TOKEN_PS]
-    return steps * first_step_ps(m) + steps * (steps - 1) // 2 * growth
-
-
-@compiled
-def steps_to_reach(m: Memory, duration_ps: int, most: int) -> int:
-    """The least number of decode steps that take so long, or `most` if that is less."""
-    if duration_ps <= 0:
-        return 0
-    if steps_ps(m, most) < duration_ps:
-        return most
-    first = first_step_ps(m)
-    growth = m[DECODING] * m[KV_TOKEN_PS]
-    linear = first - 0.5 * growth
-    steps = min(
-        most, int(2.0 * duration_ps / (linear + math.sqrt(linear * linear + 2.0 * growth * duration_ps)))
-    )
-    while steps_ps(m, steps) < duration_ps:
-        steps += 1
-    while steps > 0 and steps_ps(m, steps - 1) >= duration_ps:
-        steps -= 1
-    return steps
-
-
-@compiled
-def uniform_steps(m: Memory, until_ps: int) -> int:
-    """Steps that can be done at once, up to and including the next one at whose end something happens; 0 if the next step is special."""
-    if m[PREFILLING] or m[ENDINGS] or not m[DECODING] or m[DECODING] > m[BUDGET]:
-        return 0
-    if m[WAITING] and not m[IS_BLOCKED]:
-        return 0
-    now_ps = m[NOW]
-    while not is_due(m, m[m[FINISHES_AT]], m[m[FINISHES_AT] + 1]):
-        m[FINISHES] = heap.pop(m, m[FINISHES_AT], m[FINISHES])
-    steps = (m[m[FINISHES_AT]] >> 32) - m[STEP]
-    if m[WAITING] and m[FILLS]:
-        # A block that gets its name may be what the head of the queue lacks.
-        while m[FILLS] and not is_to_fill(m, m[m[FILLS_AT]], m[m[FILLS_AT] + 1]):
-            m[FILLS] = heap.pop(m, m[FILLS_AT], m[FILLS])
-        if m[FILLS]:
-            steps = min(steps, (m[m[FILLS_AT]] >> 32) - m[STEP])
-            if steps == 0:
-                m[IS_BLOCKED] = 0
-                return 0
-    horizon_ps = until_ps
-    if m[TIMERS]:
-        horizon_ps = min(horizon_ps, next_timer_ps(m))
-    if horizon_ps < FOREVER:
-        steps = steps_to_reach(m, horizon_ps - now_ps, steps)
-    if not m[WAITING] or m[PRIORITY] or m[HAS_TIMERS]:
-        send_ps = next_send_ps(m)
-        if send_ps < FOREVER:
-            steps = min(steps, steps_to_reach(m, send_ps - now_ps, steps) + m[LAG])
-    # A step in which an instant of the samples lies, or the run's end, is looked at by itself.
-    look_ps = min(m[SAMPLES] * m[SAMPLE_SPACING], m[TIME_LIMIT])
-    steps = min(steps, max(0, steps_to_reach(m, look_ps + 1 - now_ps, steps + 1) - 1))
-    if needed_by_decodes(m, steps) > m[FREE]:
-        low, high = 0, steps
-        while high - low > 1:
-            middle = (low + high) // 2
-            if needed_by_decodes(m, middle) > m[FREE]:
-                high = middle
-            else:
-                low = middle
-        steps = low
-    return steps
-
-
-@compiled
-def sample_before(m: Memory, until_ps: int) -> None:
-    """Keeps the state that the last scheduling left for every instant before `until_ps`."""
-    while m[SAMPLES] * m[SAMPLE_SPACING] < until_ps:
-        logical = m[DECODED_TOKENS] + m[DECODING]
-        for place in range(m[PREFILLING]):
-            row = row_of(m, m[m[PREFILLS_AT] + place])
-            logical += m[row + COMPUTED] + m[row + SHARE]
-        logical += ending_tokens(m)
-        row = m[SAMPLES_AT] + m[SAMPLES] * SAMPLE_COLUMNS
-        m[row + AT] = m[SAMPLES] * m[SAMPLE_SPACING]
-        m[row + USED] = m[USABLE] - m[FREE]
-        m[row + FINDABLE] = m[CACHED]
-        m[row + UNUSED] = m[FREE] - m[CACHED]
-        m[row + RUNNING_NOW] = m[RUNNING]
-        m[row + WAITING_NOW] = m[SAMPLED_WAITING]
-        m[row + LOGICAL] = logical
-        m[row + PHYSICAL] = logical - m[EXTRA_REFS] * m[BLOCK]
-        m[SAMPLES] += 1
-        if m[SAMPLES] == m[SAMPLE_LIMIT]:
-            thin_samples(m)
-
-
-@compiled
-def ending_tokens(m: Memory) -> int:
-    """Tokens of sequences that have all of theirs, but are not known to."""
-    tokens = 0
-    for place in range(m[ENDINGS]):
-        row = row_of(m, m[m[ENDINGS_AT] + place])
-        if m[row + PHASE] == ENDING:
-            tokens += m[row + COMPUTED]
-    return tokens
-
-
-@compiled
-def thin_samples(m: Memory) -> None:
-    """Every other sample goes, and the spacing doubles."""
-    half = m[SAMPLE_LIMIT] // 2
-    start = m[SAMPLES_AT]
-    for kept in range(1, half):
-        for column in range(SAMPLE_COLUMNS):
-            m[start + kept * SAMPLE_COLUMNS + column] = m[start + 2 * kept * SAMPLE_COLUMNS + column]
-    m[SAMPLES] = half
-    m[SAMPLE_SPACING] *= 2

@@ -37,17 +37,19 @@ def simulate_compiled(
     kept: list[OutcomeColumns] = []
     give = kept.append if sink is None else sink
     m = new_memory(settings, id_tokens=workload.header.block_tokens, samples=samples)
-    told = 0
+    told, has_told = 0, False
     for batch, until_ps in _batches(workload, settings, is_last_word=sink is not None):
         m = with_batch(m, batch, settings, told=told)
         if advance(m, until_ps) == at.UNDECIDED:
             raise _cannot(
-                "a workload that evicts itself for ever under asynchronous scheduling", sink is not None
+                "a workload that evicts itself for ever under asynchronous scheduling",
+                sink is not None and has_told,
             )
         outcomes = leading_outcomes(m)
         told = len(outcomes.number)
         if told:
             give(outcomes)
+            has_told = True
         if progress is not None:
             progress(int(m[at.ENDED_COUNT]))
     if not m[at.LOADED]:
