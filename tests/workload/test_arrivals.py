@@ -83,3 +83,11 @@ def test_the_beginning_of_a_workload(requests: int | None, seconds: int | None) 
     times = trace().table().arrival_ns.tolist()
     wanted = [time for time in times if duration_ns is None or time < duration_ns][:requests]
     assert kept.arrival_ns.tolist() == wanted
+
+
+def test_a_request_in_months_neither_hangs_nor_leaves_64_bits() -> None:
+    rare = renewal(3.0, rate_per_s=1e-7)
+    times = rare.until(10**30)
+    assert rare.done
+    assert (np.diff(times) >= 0).all()
+    assert 10 < len(times) < 2000

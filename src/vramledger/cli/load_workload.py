@@ -52,7 +52,7 @@ def sampling_options(requests: int) -> list[GroupedOption]:
         _option(
             "rate",
             "--rate",
-            "Requests a second of all cohorts or clients together, instead of their own rates and users; of a trace without times.",
+            "Arrivals a second of all cohorts (an agent's are sessions) or clients together, instead of their own; of a trace without times.",
             type=click.FloatRange(0, 1e7, min_open=True),
             metavar="X",
         ),

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from vramledger.workload.quantiles import Quantiles
 
+MOST_TURNS = 100_000
+
 
 class Retrieval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """`top_k` chunks of a corpus in a prompt.
@@ -94,7 +96,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     branches: Branches | None = None
 
     def __post_init__(self) -> None:
-        _within("turns", self.turns.highest, 1, 100_000)
+        _within("turns", self.turns.highest, 1, MOST_TURNS)
         for name in ("tool_tokens", "system_tokens"):
             _within(name, getattr(self, name), 0, 2**30)
         for name in ("edit_probability", "compact_probability", "human_probability", "compact_to"):

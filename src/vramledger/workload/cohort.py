@@ -19,6 +19,8 @@ CONCURRENCY = {"low": 8, "medium": 32, "high": 128}
 """What the words mean: requests in flight on one instance."""
 
 MOST_COHORTS = 10_000
+MOST_TOKENS = 2**24
+LEAST_RATE = 1e-7
 _MOST_RATE = 1e7
 
 
@@ -72,6 +74,12 @@ class Cohort(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
             value = getattr(self, name)
             if isinstance(value, int | float) and not least <= value <= most:
                 raise ValueError(f"{name} is {value:g}, not from {least:g} to {most:g}")
+        for name, longest in (
+            ("prompt_tokens", self.prompts.highest),
+            ("output_tokens", self.outputs.highest),
+        ):
+            if longest > MOST_TOKENS:
+                raise ValueError(f"{name} reach {longest}, more than {MOST_TOKENS}; give them a max")
         if self.prefix_hit is not None and self.prefix_tokens is not None:
             raise ValueError("prefix_hit and prefix_tokens both say how much is shared; give one")
         if self.prefix_hit is not None and self.retrieval is not None:
@@ -120,9 +128,9 @@ class Cohort(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("prompt_tokens", 1, 2**30),
-    ("output_tokens", 1, 2**30),
-    ("rate_per_s", 1e-9, _MOST_RATE),
+    ("prompt_tokens", 1, MOST_TOKENS),
+    ("output_tokens", 1, MOST_TOKENS),
+    ("rate_per_s", LEAST_RATE, _MOST_RATE),
     ("concurrency", 1, 1_000_000),
     ("weight", 1e-9, 1e9),
     ("burstiness", 0, 100),

@@ -19,8 +19,8 @@ from vramledger.workload.request import WorkloadHeader
 
 Ints = npt.NDArray[np.int64]
 NS = 10**9
-_DRAWN = 1024
-_LAST_NS = 2**62
+LAST_NS = 2**61
+"""Nothing is sent after 73 years."""
 
 
 class Arrivals(Protocol):
@@ -37,19 +37,24 @@ class Arrivals(Protocol):
 class Renewal:
     """Independent gaps of a mean and a coefficient of variation: 1 is Poisson, 0 is even, all others are gamma."""
 
-    done = False
-
     def __init__(self, rate_per_s: float, burstiness: float, rng: np.random.Generator) -> None:
         self._mean_ns = NS / rate_per_s
         self._burstiness = burstiness
         self._rng = rng
         self._told = np.empty(0, dtype=np.int64)
         self._last_ns = 0
+        # So few at once that their sum stays within 64 bits.
+        self._drawn = 1024 if rate_per_s >= 0.001 else 16
+
+    @property
+    def done(self) -> bool:
+        """Whether time is over."""
+        return self._last_ns >= LAST_NS and not len(self._told)
 
     def until(self, end_ns: int) -> Ints:
         """See `Arrivals`."""
         parts = [self._told]
-        while self._last_ns < end_ns:
+        while self._last_ns < min(end_ns, LAST_NS):
             times = self._last_ns + np.cumsum(self._gaps())
             self._last_ns = int(times[-1])
             parts.append(times)
@@ -60,14 +65,13 @@ class Renewal:
 
     def _gaps(self) -> Ints:
         if self._burstiness == 0:
-            gaps = np.full(_DRAWN, self._mean_ns)
+            gaps = np.full(self._drawn, self._mean_ns)
         elif self._burstiness == 1:
-            gaps = self._rng.exponential(self._mean_ns, _DRAWN)
+            gaps = self._rng.exponential(self._mean_ns, self._drawn)
         else:
             variance = self._burstiness**2
-            gaps = self._rng.gamma(1 / variance, variance * self._mean_ns, _DRAWN)
-        # A gap of a century is no use and would leave what 64 bits hold.
-        whole: Ints = np.rint(np.minimum(gaps, _LAST_NS / 4096)).astype(np.int64)
+            gaps = self._rng.gamma(1 / variance, variance * self._mean_ns, self._drawn)
+        whole: Ints = np.rint(np.minimum(gaps, LAST_NS / self._drawn)).astype(np.int64)
         return whole
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vramledger.workload.agents import Agent
+from vramledger.workload.agents import MOST_TURNS, Agent
 from vramledger.workload.columns import RequestColumns
 from vramledger.workload.quantiles import PLACES, Quantiles
 
@@ -79,7 +79,7 @@ class AgentFit:
         followed = max(self._followed, 1)
         growth = np.array(self._growth or [1], dtype=np.int64)
         return Agent(
-            turns=quantiles_of(np.array(list(self._turns.values()), dtype=np.int64)),
+            turns=quantiles_of(np.minimum(list(self._turns.values()), MOST_TURNS)),
             system_tokens=head_tokens,
             growth_tokens=quantiles_of(growth),
             first_tokens=quantiles_of(np.array(self._first, dtype=np.int64)),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramledger.errors import InputError
-from vramledger.workload.cohort import Cohort
+from vramledger.workload.cohort import LEAST_RATE, MOST_TOKENS, Cohort
 from vramledger.workload.columnar.cells import between_quantiles, cells_of
 from vramledger.workload.columnar.first_use import FirstUse
 from vramledger.workload.columnar.fitted_agents import MS, AgentFit, quantiles_of
@@ -203,7 +203,8 @@ def _agent(
 
 
 def _lengths(values: Ints) -> Quantiles | int:
-    return int(values[0]) if (values == values[0]).all() and values[0] >= 1 else quantiles_of(values)
+    bounded = np.clip(values, 1, MOST_TOKENS)
+    return int(bounded[0]) if (bounded == bounded[0]).all() else quantiles_of(bounded)
 
 
 def _when(count: int, comes_ns: Ints, span: _Span) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def _when(count: int, comes_ns: Ints, span: _Span) -> dict[str, Any]:
     # Between the first and the last of n requests there are n - 1 gaps.
     rate = count * NS / span.ns * (span.requests - 1) / span.requests
     return {
-        "rate_per_s": float(f"{rate:.6g}"),
+        "rate_per_s": max(float(f"{rate:.6g}"), LEAST_RATE),
         "burstiness": float(f"{min(burstiness, 100.0):.4g}"),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vramledger.workload.columnar.arrivals import LAST_NS
 from vramledger.workload.columnar.rows import PLACE, Rows, joined_rows
 from vramledger.workload.columnar.streams import Stream
 from vramledger.workload.columns import BATCH, RequestColumns
@@ -21,8 +22,9 @@ def merged_rows(
     numbered = [np.empty(0, dtype=np.int64) for _ in streams]
     begins = [0 for _ in streams]
     told, window_end = 0, start_ns
-    while not all(stream.done for stream in streams) and (end_ns is None or window_end < end_ns):
-        window_end = window_end + window_ns if end_ns is None else min(window_end + window_ns, end_ns)
+    last_ns = LAST_NS if end_ns is None else min(end_ns, LAST_NS)
+    while not all(stream.done for stream in streams) and window_end < last_ns:
+        window_end = min(window_end + window_ns, last_ns)
         parts = [stream.until(window_end) for stream in streams]
         rows = joined_rows(parts)
         order = np.argsort(rows.column("arrival_ns"), kind="stable")
