@@ -236,3 +236,28 @@ def test_waits_between_turns_are_compared(bare: tuple[str, ...], capsys: pytest.
     assert found["tool_waits"] is None
     assert main(["simulate", *asked, "--host-link", "1GB", "--exit-zero"]) == 0
     assert "swap is left out: it needs --host-link and a plan" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_plans_own_interval_is_among_the_changes(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(write_config(tmp_path / "dense", DENSE))
+    asked = (
+        "--device",
+        "RTX 4090",
+        "--max-model-len",
+        "4K",
+        "--workload",
+        trace,
+        "--how",
+        "reference",
+        "--sensitivity",
+    )
+    code, found = document(
+        capsys, "capacity", model, *asked, "--slo-tpot-ms", "19.5", "--no-headroom", "--resolution", "0.3"
+    )
+    assert code == 0
+    assert found["conditions"]["step"]["evidence"]["kind"] == "assumed"
+    factors = [item["change"] for item in found["sensitivity"] if item["factor"] in ("pool", "KV format")]
+    assert any(text.startswith("plan's low") for text in factors)
+    assert any(text.startswith("plan's high") for text in factors)

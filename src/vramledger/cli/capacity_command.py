@@ -242,6 +242,7 @@ def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
 
     if setup.plan is None or setup.plan.kv_pool is None:
         return
+    yield from _pool_ends(asked, setup)
     stored = setup.plan.kv_pool.dtype
     if asked.model is None or asked.plan_file is not None or asked.manifest_file is not None:
         yield Extra(factor="KV format", change="another", refusal="needs MODEL and --device, to plan it anew")
@@ -268,6 +269,24 @@ def _extras(asked: Asked, setup: Setup) -> Iterator[Extra]:
                 factor="KV format",
                 change=f"{stored} -> {other.plan.kv_pool.dtype}",
                 case=Case(settings=settings),
+            )
+
+
+def _pool_ends(asked: Asked, setup: Setup) -> Iterator[Extra]:
+    """The least and the most blocks that the plan may leave."""
+    from msgspec.structs import replace
+
+    from vramledger.search.capacity.capacity import Extra
+    from vramledger.search.capacity.study import Case
+
+    pool, layout = None if setup.plan is None else setup.plan.kv_pool, setup.settings.layout
+    if pool is None or asked.blocks is not None or layout.num_blocks != pool.num_blocks.expected:
+        return
+    for name, blocks in (("low", pool.num_blocks.low), ("high", pool.num_blocks.high)):
+        if blocks not in (0, layout.num_blocks):
+            settings = replace(setup.settings, layout=replace(layout, num_blocks=blocks))
+            yield Extra(
+                factor="pool", change=f"plan's {name}, {blocks:,} blocks", case=Case(settings=settings)
             )
 
 
