@@ -24,11 +24,14 @@ CODE := src tests tools
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: fidelity-blocks cache-curves
 
-# The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows.
+# The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
+# of a real service's requests on the first.
 demo: $(VENV)/.run
 	$(BIN)/vramledger plan examples/Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32768
 	$(BIN)/vramledger plan examples/Qwen3-30B-A3B --device H100-80GB --tp 2 --ep --max-model-len 32768
 	$(BIN)/vramledger plan examples/gemma-3-27b-it --device H100-80GB --exit-zero
+	$(BIN)/vramledger simulate examples/Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32768 \
+		--workload data/traces/azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
