@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from vramledger.cli.options import OUTPUT, GroupedOption
+from vramledger.cli.options import OUTPUT, FiniteRange, GroupedOption
 from vramledger.simulation.settings import Router, Scheduling, ToolWait
 
 POOL = "Pool and steps"
@@ -43,7 +43,7 @@ def pool_options() -> list[click.Option]:
             "--watermark",
             POOL,
             "Share of blocks kept free when a request is admitted; the engine's own unless given.",
-            type=click.FloatRange(0, 1, max_open=True),
+            type=FiniteRange(0, 1, max_open=True),
             metavar="SHARE",
         ),
     ]
@@ -119,7 +119,7 @@ def fleet_options() -> list[click.Option]:
 
 def aim_options() -> list[click.Option]:
     """What a request must meet, and how many must."""
-    milliseconds: dict[str, Any] = {"type": click.FloatRange(0, min_open=True), "metavar": "MS"}
+    milliseconds: dict[str, Any] = {"type": FiniteRange(0, min_open=True), "metavar": "MS"}
     return [
         _option("slo_ttft_ms", "--slo-ttft-ms", AIMS, "Longest time to the first token.", **milliseconds),
         _option(
@@ -137,7 +137,7 @@ def aim_options() -> list[click.Option]:
             "--goodput",
             AIMS,
             "Share of the offered requests that must meet every aim.",
-            type=click.FloatRange(0, 1, min_open=True),
+            type=FiniteRange(0, 1, min_open=True),
             default=0.99,
             show_default=True,
             metavar="SHARE",

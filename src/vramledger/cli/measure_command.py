@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vramledger.cli.options import GENERAL, OUTPUT, GroupedCommand, GroupedOption, json_option
+from vramledger.cli.options import GENERAL, OUTPUT, FiniteRange, GroupedCommand, GroupedOption, json_option
 
 if TYPE_CHECKING:
     from vramledger.measurement import Measurement
@@ -209,7 +209,7 @@ command = GroupedCommand(
         token_option(),
         GroupedOption(
             ["timeout", "--timeout"],
-            type=click.FloatRange(min=0.1, max=600),
+            type=FiniteRange(min=0.1, max=600),
             default=10.0,
             metavar="SECONDS",
             help="Longest wait for an answer.",

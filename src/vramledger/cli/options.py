@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 import click
@@ -24,6 +25,16 @@ _METAVARS = {
     OptionKind.TEXT: "NAME",
     OptionKind.TEXTS: "NAME",
 }
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; NaN, which no comparison keeps out, and infinity are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return found
 
 
 class GroupedOption(click.Option):

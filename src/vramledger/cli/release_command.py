@@ -10,6 +10,7 @@ import click
 from vramledger.cli.options import (
     OUTPUT,
     EngineCommand,
+    FiniteRange,
     GroupedOption,
     concurrency_option,
     device_option,
@@ -170,7 +171,7 @@ command = EngineCommand(
         ),
         GroupedOption(
             ["ready", "--ready-timeout"],
-            type=click.FloatRange(min=1),
+            type=FiniteRange(min=1),
             default=900.0,
             metavar="SECONDS",
             help="Longest wait until the engine is ready.",

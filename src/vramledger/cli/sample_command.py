@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vramledger.cli.measure_command import source_engine_option, token_of, token_option
-from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_option
+from vramledger.cli.options import GENERAL, FiniteRange, GroupedCommand, GroupedOption, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,7 +258,7 @@ command = GroupedCommand(
         source_engine_option(),
         GroupedOption(
             ["interval", "--interval"],
-            type=click.FloatRange(min=0.01, max=3600),
+            type=FiniteRange(min=0.01, max=3600),
             default=0.5,
             show_default=True,
             metavar="SECONDS",
@@ -267,7 +267,7 @@ command = GroupedCommand(
         ),
         GroupedOption(
             ["duration", "--duration"],
-            type=click.FloatRange(min=0),
+            type=FiniteRange(min=0),
             metavar="SECONDS",
             help="How long; until Ctrl-C otherwise.",
             group=GENERAL,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vramledger.cli.options import GroupedOption
+from vramledger.cli.options import FiniteRange, GroupedOption
 from vramledger.errors import FlagError, InputError
 from vramledger.workload.reading_options import FORMATS, UNIT_NS
 
@@ -70,7 +70,7 @@ def workload_options() -> list[GroupedOption]:
         _option(
             "conversation_gap_s",
             "--conversation-gap",
-            type=click.FloatRange(min=0, max=10**7),
+            type=FiniteRange(min=0, max=10**7),
             default=60.0,
             metavar="SECONDS",
             help="Time between such starts, on average.",
@@ -93,14 +93,14 @@ def workload_options() -> list[GroupedOption]:
         _option(
             "scale_time",
             "--scale-time",
-            type=click.FloatRange(min=1e-6, max=1e6),
+            type=FiniteRange(min=1e-6, max=1e6),
             metavar="X",
             help="All arrivals at X times their time: 0.5 doubles the rate.",
         ),
         _option(
             "arrivals_at",
             "--arrivals-at",
-            type=click.FloatRange(min=0, max=1e7, min_open=True),
+            type=FiniteRange(min=0, max=1e7, min_open=True),
             metavar="RATE",
             help="Draw arrivals anew, so many a second (Poisson): for traces that have none.",
         ),
