@@ -27,7 +27,7 @@ def read(folder: Path, text: str | bytes, **options: Any) -> Workload:
     [
         ("0,1,1\n1,2\n5,1,1\n", "row 2: has 2 cells instead of 3", 2),
         ("0,1,1\n4,5,6,7\n5,1,x\n", "row 2: has 4 cells instead of 3", 1),
-        ("-1,1,1\n5,2,1\n", r"row 1: arrival_s is negative \(-1000000000\)", 1),
+        ("-1,1,1\n5,2,1\n", r"row 1: arrival_s is negative \('-1 s'\)", 1),
         ("1,0,1\n5,2,1\n", "row 1: prompt is 0: a prompt has a token at least", 1),
         ("1,NaN,1\n5,2,1\n", "row 1: prompt is NaN", 1),
         ("1,1.5,1\n5,2.0,1e2\n6,abc,\n", r"row 1: prompt is no whole number \('1.5'\)", 1),

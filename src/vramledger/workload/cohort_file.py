@@ -45,7 +45,10 @@ def read_cohorts(path: Path) -> tuple[Cohort, ...]:
         found = msgspec.json.decode(data) if path.suffix.lower() == ".json" else _toml(data)
         cohorts = msgspec.convert(found, CohortFile).cohort
     except (ValueError, RecursionError) as problem:
-        raise InputError(f"{where}: {shown(str(problem))}", file=where, reason=str(problem)) from None
+        hint = "" if path.suffix.lower() != ".json" else "; a trace has an object a line, and ends in .jsonl"
+        raise InputError(
+            f"{where} is no file of cohorts: {shown(str(problem))}{hint}", file=where, reason=str(problem)
+        ) from None
     if not 1 <= len(cohorts) <= MOST_COHORTS:
         raise InputError(
             f"{where} has {len(cohorts)} cohorts, not from 1 to {MOST_COHORTS:,}",

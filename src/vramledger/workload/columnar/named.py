@@ -111,8 +111,9 @@ class NamedColumns:
         cut = self.arrivals.cut(by_field["arrival"])
         cut = cut._replace(bad=[(place, _TIME_WHY.get(why, why), value) for place, why, value in cut.bad])
         values = self._needed(cut, self.arrivals.column, rows, good)
-        self._bad(values > LATEST_NS, self.arrivals.column, _TIME_WHY["is too large"], values, rows, good)
-        self._bad(values < 0, self.arrivals.column, "is negative", values, rows, good)
+        late = _TIME_WHY["is too large"]
+        self._bad(values > LATEST_NS, self.arrivals.column, late, values, rows, good, is_time=True)
+        self._bad(values < 0, self.arrivals.column, "is negative", values, rows, good, is_time=True)
         return values
 
     def _tokens(self, by_field: Mapping[str, Any], field: str, rows: Ints, good: Mask, *, least: int) -> Ints:
@@ -146,10 +147,23 @@ class NamedColumns:
         good &= ~empty
         return cut.values
 
-    def _bad(self, mask: Mask, column: str, why: str, values: Ints | None, rows: Ints, good: Mask) -> None:
+    def _bad(
+        self,
+        mask: Mask,
+        column: str,
+        why: str,
+        values: Ints | None,
+        rows: Ints,
+        good: Mask,
+        *,
+        is_time: bool = False,
+    ) -> None:
+        """Rows that the mask names are bad. Times, which are held in nanoseconds, are told in seconds."""
         places = np.flatnonzero(mask & good)
         for place in places.tolist():
-            value = None if values is None else int(values[place])
+            value: object = None if values is None else int(values[place])
+            if is_time and values is not None:
+                value = f"{int(values[place]) / 1e9:.12g} s"
             self._found.bad(int(rows[place]), why, column=column, value=value)
         good[places] = False
 
@@ -160,8 +174,8 @@ class NamedColumns:
                 good[place] = False
                 self._found.bad(int(rows[place]), why, column=column, value=value)
         negative = (cut.values < 0) & cut.known
-        self._bad(negative, column, "is negative", cut.values, rows, good)
-        self._bad(cut.values > LATEST_NS, column, "is too large", cut.values, rows, good)
+        self._bad(negative, column, "is negative", cut.values, rows, good, is_time=True)
+        self._bad(cut.values > LATEST_NS, column, "is too large", cut.values, rows, good, is_time=True)
         return np.where(cut.known, cut.values, -1)
 
     def _span(self, cells: Any, field: str) -> Cut:

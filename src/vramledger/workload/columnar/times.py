@@ -15,6 +15,8 @@ from vramledger.workload.reading_options import UNIT_NS
 
 YEAR_2000_NS = 946_684_800 * 10**9
 YEAR_2100_NS = 4_102_444_800 * 10**9
+SLOWEST_PER_S, FASTEST_PER_S = 0.02, 2000
+"""Rates of requests that need no explanation: from one in 50 seconds to what a large service has."""
 LONGEST_GAP_NS = 3 * 365 * 86_400 * 10**9
 
 
@@ -102,13 +104,13 @@ def unit_doubt(count: int, span_ns: int) -> str | None:
         return None
     rate = count * 10**9 / span_ns
     for factor, other in ((1000, "a thousandth"), (10**6, "a millionth"), (10**9, "a thousand-millionth")):
-        if rate < 0.002 and 0.02 <= rate * factor <= 2000:
+        if rate < SLOWEST_PER_S <= rate * factor <= FASTEST_PER_S:
             return (
                 f"{count:,} requests over {span_ns / 86_400e9:,.1f} days are {rate:.2g} a second; with times of "
                 f"{other} of the unit they would be {rate * factor:.2g}: is time_unit (--time-unit) right?"
             )
     for factor, other in ((1000, "thousand"), (10**6, "million"), (10**9, "thousand million")):
-        if rate > 50_000 and 0.02 <= rate / factor <= 2000:
+        if rate > FASTEST_PER_S and SLOWEST_PER_S <= rate / factor <= FASTEST_PER_S:
             return (
                 f"{count:,} requests in {span_ns / 1e9:,.3g} s are {rate:,.3g} a second; with times {other} times as "
                 f"long they would be {rate / factor:.2g}: is time_unit (--time-unit) right?"
