@@ -186,7 +186,7 @@ def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
     kind = step.evidence.kind
     texts = [
         f"step time {kind.value}: {step.evidence.source}{error}; {step_text(step)}",
-        f"pool: {layout.usable_blocks:,} usable blocks of {tokens_a_block(layout)} tokens"
+        f"pool: {counted(layout.usable_blocks, 'usable block')} of {counted(tokens_a_block(layout), 'token')}"
         + (
             ""
             if layout.is_plain

@@ -12,6 +12,7 @@ from vramledger.simulation.outcome import PoolSample
 from vramledger.simulation.step_model import PS_PER_S
 from vramledger.simulation.summary import GroupSummary, PoolSummary, Quantiles
 from vramledger.simulation.tool_waits import ToolWaitRow
+from vramledger.units import counted
 
 MOST_GROUPS = 12
 _HINDSIGHT = "least in hindsight"
@@ -98,9 +99,12 @@ def _counts(requests: GroupSummary) -> str:
     states = [
         f"{getattr(requests, name):,} {name.replace('_', ' ')}" for name in _STATES if getattr(requests, name)
     ]
+    end = f"{requests.output_tokens_per_s:,.0f} output tokens/s over {requests.seconds:,.1f} s"
+    if requests.first_sent_ps == requests.last_sent_ps:
+        return f"offered {requests.offered:,}, all at one time: {', '.join(states)}; {end}"
     return (
         f"offered {requests.offered:,}, {requests.offered_per_s:.4g}/s: {', '.join(states)}; good "
-        f"{requests.good_per_s:.4g}/s; {requests.output_tokens_per_s:,.0f} output tokens/s over {requests.seconds:,.1f} s"
+        f"{requests.good_per_s:.4g}/s; {end}"
     )
 
 
@@ -193,7 +197,7 @@ def _work(found: Simulation) -> str:
     return (
         f"{sum(item.steps for item in counters):,} steps, {sum(item.computed_tokens for item in counters):,} tokens computed, "
         f"{hit:,} found in the cache{share}, {sum(item.evicted_blocks for item in counters):,} cached blocks evicted, "
-        f"{sum(item.copied_blocks for item in counters):,} copied; {sum(item.preemptions for item in counters):,} preemptions, "
+        f"{sum(item.copied_blocks for item in counters):,} copied; {counted(sum(item.preemptions for item in counters), 'preemption')}, "
         f"{sum(item.recomputed_tokens for item in counters):,} tokens computed again"
     )
 

@@ -218,7 +218,7 @@ def _recovery(
     aim_s = None if settings.slo.ttft_ms is None else settings.slo.ttft_ms / 1000
     over = tokens > pool.capacity_tokens
     text = (
-        f"a restart at the fullest moment brings {worst.running + worst.waiting:,} requests and {tokens:,} tokens back at once, "
+        f"a restart at the fullest moment brings {counted(worst.running + worst.waiting, 'request')} and {counted(tokens, 'token')} back at once, "
         f"{'more than the pool holds' if over else f'{tokens / max(pool.capacity_tokens, 1):.0%} of the pool'}; "
         f"prefilling them anew takes {seconds:,.1f} s"
     )
