@@ -136,6 +136,10 @@ def test_a_plan_brings_its_pool_and_its_phases(
         (("--blocks", "10", *BARE), "--step-model"),
         (("--blocks", "10", *BARE, "--step-model", "x.json", "--prefill-replicas", "1"), "x.json"),
         (("--device", "H100-80GB"), "MODEL and --device"),
+        (("--blocks", "10", *BARE, "--kv-cache-dtype", "fp8"), "--kv-cache-dtype belongs to a plan"),
+        (("--blocks", "10", *BARE, "--slo-ttft-ms", "nan"), "nan is no finite number"),
+        (("--blocks", "10", *BARE, "--slo-tpot-ms", "inf"), "inf is no finite number"),
+        (("--blocks", "10", *BARE, "--goodput", "nan"), "nan is no finite number"),
     ],
 )
 def test_what_is_missing_is_named(
@@ -143,6 +147,42 @@ def test_what_is_missing_is_named(
 ) -> None:
     assert main(["simulate", "--workload", trace, *arguments]) in (2, 4)
     assert named in capsys.readouterr().err
+
+
+def test_fleets_that_contradict_themselves(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["simulate", "--blocks", "100", *bare, "--workload", trace, "--link", "50GB"]
+    assert main(asked) == 2
+    assert "give --prefill-replicas" in capsys.readouterr().err
+    # Without a plan nobody knows a token's bytes: the link would take no time.
+    assert main([*asked, "--replicas", "2", "--prefill-replicas", "1"]) == 2
+    assert "needs a plan" in capsys.readouterr().err
+
+
+def test_a_picture_never_takes_the_place_of_what_is_read(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(trace).read_bytes()
+    for name in ("simulate", "capacity"):
+        asked = [name, "--blocks", "100", *bare, "--workload", trace, "--slo-ttft-ms", "100"]
+        for file in (trace, bare[-1]):
+            assert main([*asked, "--picture", file]) == 2
+            assert "--picture names the source" in capsys.readouterr().err
+    assert Path(trace).read_bytes() == before
+
+
+def test_one_moment_is_no_rate(
+    bare: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n1,5,3\n", encoding="utf-8")
+    assert main(["simulate", "--blocks", "1", *bare, "--workload", str(file), "--async-scheduling"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "offered 1, all at one time: 1 finished" in page
+    assert "brings 1 request and" in page
+    assert "1 usable block of 10 tokens" in page
+    assert "prefix cache, async" in page
 
 
 def test_a_step_model_that_is_none_is_refused(

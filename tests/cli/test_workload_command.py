@@ -89,6 +89,11 @@ def test_clients_are_sampled_at_a_rate(capsys: pytest.CaptureFixture[str]) -> No
         ([str(AZURE), "--cohorts", "3"], 2, "--cohorts is how many"),
         ([str(AZURE), "--rate", "3"], 2, "--scale-time changes"),
         ([str(SHORT_QA), "--format", "azure"], 2, "is sampled"),
+        ([str(SHORT_QA), "--time-unit", "ms"], 2, "--time-unit is for traces"),
+        ([str(SHORT_QA), "--arrivals-at", "3"], 2, "--arrivals-at is for traces"),
+        ([str(SHORT_QA), "--rate", "nan"], 2, "nan is no finite number"),
+        ([str(SHORT_QA), "--fit", str(SHORT_QA)], 2, "--fit names the source"),
+        ([str(AZURE), "--scale-time", "nan"], 2, "nan is no finite number"),
     ],
 )
 def test_wrong_questions(
@@ -107,3 +112,40 @@ def test_lengths_without_times_get_arrivals(tmp_path: Path, capsys: pytest.Captu
     assert any("no arrival times" in note for note in bare["notes"])
     assert run(["workload", str(path), "--json", "--arrivals-at", "5"]) == 0
     assert json.loads(capsys.readouterr().out)["workloads"][0]["rate_per_s"] == pytest.approx(5, rel=0.5)
+
+
+def test_a_trace_is_not_written_onto_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,10\n")
+    assert run(["workload", str(path), "--output", str(path)]) == 2
+    assert "--output names the source" in capsys.readouterr().err
+
+
+def test_json_that_holds_no_cohorts_is_told_from_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "calls.json"
+    path.write_text('[{"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 5}]')
+    assert run(["workload", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "calls.json is no file of cohorts" in told
+    assert "ends in .jsonl" in told
+
+
+@pytest.mark.parametrize(("column", "scale"), [("arrival_s", 1000), ("arrival_ms", 0.001)])
+def test_a_usual_service_in_the_wrong_unit_is_doubted(
+    column: str, scale: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 5 requests a second, their milliseconds under a name for seconds and the other way round.
+    path = tmp_path / "wrong.csv"
+    rows = "".join(f"{number * 0.2 * scale},500,100\n" for number in range(100))
+    path.write_text(f"{column},prompt_tokens,output_tokens\n{rows}")
+    assert run(["workload", str(path)]) == 0
+    assert "is time_unit (--time-unit) right?" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_negative_time_is_told_in_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "early.csv"
+    path.write_text("arrival_ms,prompt_tokens,output_tokens\n-2500,100,10\n")
+    assert run(["workload", str(path)]) == 2
+    assert "arrival_ms is negative ('-2.5 s')" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from vramledger.cli.load_options import (
 from vramledger.cli.load_workload import sampling_options
 from vramledger.cli.options import (
     EngineCommand,
+    FiniteRange,
     GroupedOption,
     device_option,
     engine_option,
@@ -84,7 +85,7 @@ def run_capacity(
     """Set up, search, print, and turn the answer into an exit code."""
     from msgspec.structs import replace
 
-    from vramledger.cli.document_files import time_text
+    from vramledger.cli.document_files import check_out, time_text
     from vramledger.cli.exit_codes import AIM_MISSED, HOLDS
     from vramledger.cli.load_setup import asked_of, setup_of
     from vramledger.cli.load_workload import sent_by
@@ -103,6 +104,11 @@ def run_capacity(
         option.name: options.pop(option.name) for option in workload_options() if option.name is not None
     }
     asked, flags = asked_of({"model": model, **options})
+    check_out(
+        picture,
+        (workload, model, asked.plan_file, asked.manifest_file, asked.step_model),
+        flag="--picture",
+    )
     asked = replace(asked, flags=flags)
     if asked.slo == Slo():
         raise FlagError(
@@ -360,7 +366,7 @@ command = EngineCommand(
         *aim_options(),
         GroupedOption(
             ["confidence", "--confidence"],
-            type=click.FloatRange(0.5, 0.999),
+            type=FiniteRange(0.5, 0.999),
             default=0.95,
             show_default=True,
             metavar="SHARE",
@@ -369,7 +375,7 @@ command = EngineCommand(
         ),
         GroupedOption(
             ["resolution", "--resolution"],
-            type=click.FloatRange(0.001, 0.5),
+            type=FiniteRange(0.001, 0.5),
             default=0.02,
             show_default=True,
             metavar="SHARE",
@@ -387,7 +393,7 @@ command = EngineCommand(
         ),
         GroupedOption(
             ["operating", "--operating-share"],
-            type=click.FloatRange(0, 1, min_open=True),
+            type=FiniteRange(0, 1, min_open=True),
             default=0.8,
             show_default=True,
             metavar="SHARE",

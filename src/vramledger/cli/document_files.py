@@ -32,12 +32,13 @@ def read_file(text: str) -> tuple[bytes, Path]:
     return read_whole(path, LIMIT_BYTES, InputError), path
 
 
-def check_out(out: str | None, sources: Iterable[str | None]) -> None:
-    """What -o names is a file, and none of the files that are read: it would take their place. Raises FlagError."""
+def check_out(out: str | None, sources: Iterable[str | None], *, flag: str = "-o") -> None:
+    """What `flag` names is a file, and none of the files that are read: it would take their place. Raises FlagError."""
+    name_of_flag = "out" if flag == "-o" else flag.strip("-")
     if out is None:
         return
     if out == "-":
-        raise FlagError("-o takes a file; --json prints the document", flag="out", value=out)
+        raise FlagError(f"{flag} takes a file; --json prints the document", flag=name_of_flag, value=out)
     for name in sources:
         try:
             same = name is not None and name != "-" and path_of(out).samefile(path_of(name))
@@ -45,7 +46,9 @@ def check_out(out: str | None, sources: Iterable[str | None]) -> None:
             continue
         if same:
             raise FlagError(
-                f"-o names the source {quote(name, 120)}; give another file", flag="out", value=out
+                f"{flag} names the source {quote(name, 120)}; give another file",
+                flag=name_of_flag,
+                value=out,
             )
 
 

@@ -173,6 +173,10 @@ def _bare(asked: Asked) -> tuple[PoolLayout, SchedulerSettings]:
     from vramledger.simulation.settings import SchedulerSettings
 
     needed = ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+    taken = (*needed, "enable_chunked_prefill", "enable_prefix_caching", "async_scheduling")
+    for name, value in asked.flags.items():
+        if value is not None and name not in taken:
+            raise FlagError(f"--{name.replace('_', '-')} belongs to a plan; --blocks has none", flag=name)
     missing = [name for name in needed if asked.flags.get(name) is None]
     if asked.step_model is None:
         missing.append("step_model")
@@ -192,6 +196,7 @@ def _bare(asked: Asked) -> tuple[PoolLayout, SchedulerSettings]:
         max_model_len=found["max_model_len"],
         chunked_prefill=chunked is not False,
         prefix_caching=prefix is not False,
+        async_scheduling=asked.flags.get("async_scheduling") is True,
     )
 
 
@@ -219,6 +224,13 @@ def _fleet(asked: Asked, plan: Plan | None) -> Fleet:
     link = _size("link", asked.link)
     if asked.prefill_replicas and not link:
         raise FlagError("--prefill-replicas needs --link: the KV goes over it", flag="link")
+    if link and not asked.prefill_replicas:
+        raise FlagError("--link is between prefill and decode replicas; give --prefill-replicas", flag="link")
+    if link and plan is None:
+        raise FlagError(
+            "--prefill-replicas needs a plan, which says a token's bytes: give MODEL, --plan or --manifest",
+            flag="prefill_replicas",
+        )
     pool = None if plan is None else plan.kv_pool
     ranks = 1 if plan is None else plan.inputs.tp * plan.inputs.pp
     return Fleet(

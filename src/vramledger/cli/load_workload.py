@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec import Struct
 
-from vramledger.cli.options import GroupedOption
+from vramledger.cli.options import FiniteRange, GroupedOption
 from vramledger.cli.workload_options import WORKLOAD, read_chosen
 from vramledger.errors import FlagError, InputError
 from vramledger.workload.client_files import is_client_rates
@@ -53,7 +53,7 @@ def sampling_options(requests: int) -> list[GroupedOption]:
             "rate",
             "--rate",
             "Arrivals a second of all cohorts (an agent's are sessions) or clients together, instead of their own; of a trace without times.",
-            type=click.FloatRange(0, 1e7, min_open=True),
+            type=FiniteRange(0, 1e7, min_open=True),
             metavar="X",
         ),
         _option(
@@ -98,10 +98,14 @@ def sent_by(
     for name in TRACE_ONLY:
         if options.get(name):
             raise FlagError(
-                f"--{name.removeprefix('trace_')} is for traces; {path.name} is sampled", flag=name
+                f"--{name.removeprefix('trace_').replace('_', '-')} is for traces; {path.name} is sampled",
+                flag=name,
             )
-    if options.get("scale_time") is not None:
-        raise FlagError("--scale-time is for traces; what is sampled has --rate", flag="scale_time")
+    for name in ("scale_time", "arrivals_at"):
+        if options.get(name) is not None:
+            raise FlagError(
+                f"--{name.replace('_', '-')} is for traces; what is sampled has --rate", flag=name
+            )
     count = requests or options.get("limit")
     if is_clients:
         count = count or otherwise

@@ -66,6 +66,7 @@ def run_simulate(
     """Set up, replay, print, and turn what was found into an exit code."""
     from msgspec.structs import replace
 
+    from vramledger.cli.document_files import check_out
     from vramledger.cli.exit_codes import simulation_code
     from vramledger.cli.load_setup import asked_of, setup_of
     from vramledger.cli.load_workload import sent_by
@@ -76,6 +77,11 @@ def run_simulate(
         option.name: options.pop(option.name) for option in workload_options() if option.name is not None
     }
     asked, flags = asked_of({"model": model, **options})
+    check_out(
+        picture,
+        (workload, model, asked.plan_file, asked.manifest_file, asked.step_model),
+        flag="--picture",
+    )
     setup = setup_of(replace(asked, flags=flags))
     if not reading["follow_parents"]:
         setup = replace(setup, settings=replace(setup.settings, follow_parents=False))

@@ -49,6 +49,7 @@ def run_workload(
     **workload: Any,
 ) -> int:
     """Read or sample, describe, convert, fit."""
+    from vramledger.cli.document_files import check_out
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.cli.token_counts import token_counts
     from vramledger.models.sources.bounded_file import shown
@@ -58,6 +59,7 @@ def run_workload(
     for flag, target in (("--output", output), ("--fit", fit)):
         if target is not None and len(files) > 1:
             raise click.UsageError(f"{flag} takes one FILE.")
+        check_out(target, files, flag=flag)
     if cohorts is not None and fit is None:
         raise click.UsageError("--cohorts is how many --fit finds.")
     longest = None if max_model_len is None else token_counts("max-model-len", max_model_len)[0]
