@@ -17,7 +17,7 @@ from msgspec import Struct
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.simulation.run import simulate
-from vramledger.simulation.settings import SchedulerSettings, SimulationSettings
+from vramledger.simulation.settings import Fleet, SchedulerSettings, SimulationSettings
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.columns import Workload, columns_of
 from vramledger.workload.request import Request, WorkloadHeader
@@ -83,6 +83,7 @@ def random_settings(random: Random) -> SimulationSettings:
         ),
         scheduler=scheduler,
         step=step,
+        fleet=Fleet(replicas=random.choice([1, 1, 1, 2, 3])),
         follow_parents=random.random() < 0.8,
         time_limit_ps=random.choice([None, None, None, random.randint(0, 10**10)]),
     )
@@ -91,6 +92,7 @@ def random_settings(random: Random) -> SimulationSettings:
 def random_requests(random: Random, settings: SimulationSettings, id_tokens: int | None) -> list[Request]:
     spacing_ns = random.choice([0, 1, 1_000, 1_000_000])
     has_parents, has_timers = random.random() < 0.25, random.random() < 0.3
+    has_parents = has_parents and (settings.fleet.replicas == 1 or not settings.follow_parents)
     has_timers = has_timers and not settings.scheduler.async_scheduling
     variety, longest = random.choice([1, 2, 5]), random.choice([5, 30, 120])
     requests: list[Request] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramledger.simulation.settings import Scheduling, SimulationSettings, ToolWait
+from vramledger.simulation.settings import Router, Scheduling, SimulationSettings, ToolWait
 
 if TYPE_CHECKING:
     from vramledger.workload.columns import RequestColumns
@@ -33,8 +33,10 @@ def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
         yield "asynchronous scheduling with priorities, a long prefill threshold or steps of fewer tokens than sequences"
     if not layout.is_plain or layout.groups[0].admission_blocks is not None:
         yield "pools with groups, windows or states"
-    if fleet.replicas != 1:
-        yield "several replicas"
+    if fleet.prefill_replicas:
+        yield "replicas that only prefill"
+    elif fleet.replicas != 1 and fleet.router is not Router.ROUND_ROBIN:
+        yield f"the router {fleet.router.value}"
     if settings.tool_wait is not ToolWait.RELEASE:
         yield f"tool waits that {settings.tool_wait.value}"
     largest = max(
@@ -63,6 +65,8 @@ def uncovered_requests(batch: RequestColumns, settings: SimulationSettings) -> I
     """Each thing in a batch of requests that the compiled simulator does not cover."""
     if not batch.rows:
         return
+    if settings.fleet.replicas > 1 and settings.follow_parents and (batch.parent >= 0).any():
+        yield "conversations over several replicas"
     if (batch.branches != 1).any():
         yield "requests with branches"
     if (batch.prompt_tokens < 1).any():

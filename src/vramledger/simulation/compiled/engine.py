@@ -22,6 +22,7 @@ from vramledger.simulation.compiled.memory import (
     BEGUN,
     COMPUTED,
     COMPUTED_TOKENS,
+    CUT_SHORT,
     DECODE_SEQ_PS,
     DECODED_TOKENS,
     DECODING,
@@ -32,6 +33,7 @@ from vramledger.simulation.compiled.memory import (
     FOREVER,
     HIGH,
     IN_FLIGHT,
+    IS_OF_MANY,
     IS_WALKED,
     KNOWN,
     KV_TOKEN_PS,
@@ -117,7 +119,7 @@ def advance(m: Memory, until_ps: int) -> int:
         then_ps = min(next_send_ps(m), next_timer_ps(m))
         if then_ps >= until_ps and until_ps != FOREVER:
             return NEEDS_MORE
-        if then_ps == FOREVER and m[WAITING]:
+        if then_ps == FOREVER and m[WAITING] and not m[IS_OF_MANY]:
             # Nothing will come that could let the head of the queue in.
             drop_all(m, LIVELOCKED)
             then_ps = next_send_ps(m)
@@ -137,7 +139,7 @@ def stop_at_limit(m: Memory) -> int:
     m[END_PS] = m[TIME_LIMIT]
     sample_before(m, m[TIME_LIMIT] + 1)
     send_until(m, m[TIME_LIMIT])
-    return ENDED
+    return CUT_SHORT
 
 
 @compiled

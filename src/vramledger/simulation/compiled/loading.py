@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from vramledger.simulation.compiled import memory as at
 from vramledger.simulation.compiled.memory import Ints
@@ -151,7 +152,7 @@ def leading_outcomes(m: Ints) -> OutcomeColumns:
     return outcomes_of(m, int(going_on[0]) if len(going_on) else int(m[at.LOADED] - m[at.BASE]))
 
 
-def outcomes_of(m: Ints, count: int) -> OutcomeColumns:
+def outcomes_of(m: Ints, count: int, *, replica: int = 0) -> OutcomeColumns:
     """Outcomes of the first requests in memory."""
     rows = records_of(m)[:count]
     phase = rows[:, at.PHASE]
@@ -159,7 +160,7 @@ def outcomes_of(m: Ints, count: int) -> OutcomeColumns:
     was_queued = (phase != at.UNSENT) & (rows[:, at.FITS] != 0)
     return OutcomeColumns(
         number=np.arange(count, dtype=np.int64) + m[at.BASE],
-        replica=np.where(was_queued, 0, -1).astype(np.int64),
+        replica=np.where(was_queued, replica, -1).astype(np.int64),
         status=rows[:, at.STATUS].copy(),
         sent_ps=np.where((phase == at.UNSENT) & (rows[:, at.PARENT] >= 0), -1, rows[:, at.SENT]),
         admitted_ps=rows[:, at.ADMITTED].copy(),
@@ -171,6 +172,15 @@ def outcomes_of(m: Ints, count: int) -> OutcomeColumns:
         recomputed_tokens=rows[:, at.RECOMPUTED].copy(),
         preemptions=rows[:, at.PREEMPTED].copy(),
     )
+
+
+def fitting(batch: RequestColumns, settings: SimulationSettings) -> npt.NDArray[np.bool_]:
+    """Which requests the model and the empty pool have room for (`reference.fits`)."""
+    prompt, limit = batch.prompt_tokens, settings.scheduler.max_model_len
+    output = np.minimum(np.maximum(batch.output_tokens, 1), np.maximum(limit - prompt, 1))
+    block = settings.layout.groups[0].block_tokens
+    blocks = (prompt + output - 1 + block - 1) // block
+    return (prompt + 1 <= limit) & (blocks <= settings.layout.usable_blocks)
 
 
 def _records(
@@ -204,8 +214,7 @@ def _records(
         at.DEADLINE: np.where(batch.deadline_ns >= 0, batch.deadline_ns * PS_PER_NS, -1),
         at.PARENT: batch.parent if settings.follow_parents else -1,
         at.PAUSE: batch.pause_ns * PS_PER_NS,
-        at.FITS: (prompt + 1 <= scheduler.max_model_len)
-        & ((tokens + block - 1) // block <= settings.layout.usable_blocks),
+        at.FITS: fitting(batch, settings),
         at.STATUS: int(Status.UNFINISHED),
         # An engine that plans ahead computes one token too many where it expects more than come.
         at.IS_OVERRUN: np.minimum(batch.max_output_tokens, scheduler.max_model_len - prompt) > output,

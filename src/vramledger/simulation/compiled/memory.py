@@ -49,8 +49,10 @@ NOBODY = -1
     LOST_TOKENS, REPEATED_TOKENS, IS_WALKED,
     # Asynchronous scheduling.
     LAG, IN_FLIGHT, BEGUN, ENDINGS, ENDINGS_AT,
-) = range(92)  # fmt: skip
-SCALARS = 92
+    # One of several replicas: those that are stuck wait for the others' ends.
+    IS_OF_MANY,
+) = range(93)  # fmt: skip
+SCALARS = 93
 
 # A request's record: what it is.
 (
@@ -80,7 +82,7 @@ AT, USED, FINDABLE, UNUSED, RUNNING_NOW, WAITING_NOW, LOGICAL, PHYSICAL = range(
 SAMPLE_COLUMNS = 8
 
 # What `advance` stopped for.
-NEEDS_MORE, ENDED, UNDECIDED = range(3)
+NEEDS_MORE, ENDED, UNDECIDED, CUT_SHORT = range(4)
 
 
 @compiled

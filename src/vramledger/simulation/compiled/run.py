@@ -11,8 +11,8 @@ from vramledger.simulation.compiled import memory as at
 from vramledger.simulation.compiled.coverage import Uncovered, uncovered_requests
 from vramledger.simulation.compiled.engine import advance
 from vramledger.simulation.compiled.loading import leading_outcomes, new_memory, outcomes_of, with_batch
-from vramledger.simulation.compiled.memory import Ints
-from vramledger.simulation.outcome import PoolCounters, PoolSample, Run
+from vramledger.simulation.compiled.results import counters_of, samples_of
+from vramledger.simulation.outcome import Run
 from vramledger.simulation.outcome_columns import OutcomeColumns
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_model import PS_PER_NS
@@ -34,6 +34,10 @@ def simulate_compiled(
     Batches are loaded one ahead of the one that runs. Where requests wait for others to end, or the run's time is bounded, the whole
     workload is loaded at once.
     """
+    if settings.fleet.replicas > 1:
+        from vramledger.simulation.compiled.fleet import simulate_fleet
+
+        return simulate_fleet(workload, settings, samples=samples, sink=sink, progress=progress)
     kept: list[OutcomeColumns] = []
     give = kept.append if sink is None else sink
     m = new_memory(settings, id_tokens=workload.header.block_tokens, samples=samples)
@@ -65,39 +69,6 @@ def simulate_compiled(
     if sink is not None:
         return run, None
     return run, OutcomeColumns(*(np.concatenate(parts) for parts in zip(*kept, strict=True)))
-
-
-def counters_of(m: Ints) -> PoolCounters:
-    """A run's sums so far."""
-    return PoolCounters(
-        hit_tokens=int(m[at.HIT_TOKENS]),
-        looked_up_tokens=int(m[at.LOOKED_UP_TOKENS]),
-        evicted_blocks=int(m[at.EVICTED_BLOCKS]),
-        preemptions=int(m[at.PREEMPTIONS]),
-        recomputed_tokens=int(m[at.RECOMPUTED_TOKENS]),
-        steps=int(m[at.STEPS]),
-        computed_tokens=int(m[at.COMPUTED_TOKENS]),
-    )
-
-
-def samples_of(m: Ints, replica: int) -> tuple[PoolSample, ...]:
-    """The pool over time."""
-    start, count = int(m[at.SAMPLES_AT]), int(m[at.SAMPLES])
-    rows = m[start : start + count * at.SAMPLE_COLUMNS].reshape(count, at.SAMPLE_COLUMNS).tolist()
-    return tuple(
-        PoolSample(
-            at_ps=row[at.AT],
-            replica=replica,
-            used_blocks=row[at.USED],
-            cached_blocks=row[at.FINDABLE],
-            free_blocks=row[at.UNUSED],
-            running=row[at.RUNNING_NOW],
-            waiting=row[at.WAITING_NOW],
-            logical_tokens=row[at.LOGICAL],
-            physical_tokens=row[at.PHYSICAL],
-        )
-        for row in rows
-    )
 
 
 def _batches(
