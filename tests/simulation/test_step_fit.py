@@ -177,3 +177,21 @@ def test_what_cannot_be_fitted_is_refused(asked: list[Request], seen: list[Timin
         fit_run(asked, seen, settings(START, blocks=2), block_tokens=None, least=LEAST, source="this test")
     with pytest.raises(InputError, match="recorded steps"):
         fit_records([], start=START, least=LEAST, source="this test")
+
+
+def test_a_first_model_far_from_the_engine_is_scaled_to_it(asked: list[Request], seen: list[Timing]) -> None:
+    quarter = model(
+        overhead_ps=500 * US,
+        floor_ps=1500 * US,
+        token_ps=20 * US,
+        decode_seq_ps=2_500_000,
+        kv_token_ps=US // 32,
+    )
+    least = model(overhead_ps=0, floor_ps=0, token_ps=0, decode_seq_ps=0, kv_token_ps=0)
+    for start in (quarter, model(overhead_ps=8000 * US, floor_ps=30_000 * US, token_ps=300 * US)):
+        fit = fit_run(
+            asked, seen, settings(start), block_tokens=None, least=least, source="this test", rounds=4
+        )
+        assert fit.step.relative_error is not None and fit.step.relative_error < 0.02
+        work = {"tokens": 8, "decode_seqs": 8, "kv_tokens": 4000, "pairs": 0}
+        assert fit.step.step_ps(**work) == pytest.approx(TRUE.step_ps(**work), rel=0.05)

@@ -28,6 +28,9 @@ STRETCHES = 150
 """Into so many stretches of equal length the observed time is cut: what happens in each is an equation beside those of requests."""
 TRUST = 1e-4
 TOLERANCE = 0.05
+FAR = 1.25
+SCALINGS = 8
+"""A first model whose answers take so many times as long as the measured ones is scaled before it is fitted, so often at most."""
 _FEWEST = 8
 _CAP = 0.1
 
@@ -87,7 +90,8 @@ def fit_run(
             f"{len(known)} timings in the first half of the requests: at least {_FEWEST} are needed to fit a step's time"
         )
     origin = measured(f"fitted to first and last tokens of {len(known)} requests of {source}")
-    step, best, best_error = settings.step, settings.step, float("inf")
+    start = _scaled_start(requests, known, settings, block_tokens, _constants(least), origin)
+    step, best, best_error = start, start, float("inf")
     seen: list[float] = []
     for turn in range(rounds):
         outcomes, log = logged_run(requests, replace(settings, step=step), block_tokens)
@@ -101,7 +105,7 @@ def fit_run(
             rows,
             values,
             lower=_constants(least),
-            start=_constants(settings.step),
+            start=_constants(start),
             trust=TRUST,
             tolerance=TOLERANCE,
         )
@@ -169,6 +173,38 @@ def fit_records(
         for step in rest
     ]
     return replace(model, relative_error=median(errors))
+
+
+def _scaled_start(
+    requests: Sequence[Request],
+    timings: Sequence[Timing],
+    settings: SimulationSettings,
+    block_tokens: int | None,
+    lower: Sequence[float],
+    origin: Evidence,
+) -> StepModel:
+    """The first model, as a whole made slower or faster until its answers take about as long as the measured ones.
+
+    An engine that is far from the first model has another queue and other batches; equations between what it did and what that model
+    did say nothing of either.
+    """
+    step = settings.step
+    for _ in range(SCALINGS):
+        outcomes, _ = logged_run(requests, replace(settings, step=step), block_tokens)
+        ratios = [
+            (timing.end_ps - timing.first_token_ps) / (outcome.end_ps - outcome.first_token_ps)
+            for timing in timings
+            if (outcome := outcomes.get(timing.number)) is not None
+            and outcome.status is Status.FINISHED
+            and timing.end_ps > timing.first_token_ps
+            and outcome.end_ps > outcome.first_token_ps
+        ]
+        ratio = median(ratios) if ratios else 1.0
+        if 1 / FAR < ratio < FAR:
+            break
+        scaled = [max(ratio * one, least) for one, least in zip(_constants(step), lower, strict=True)]
+        step = _model(scaled, origin)
+    return step
 
 
 def _equations(
