@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -38,21 +39,20 @@ class Panel:
         return self.top + self.height - (value - self._least_y) * self._y
 
     def axes(self, title: str, unit_x: str, unit_y: str, *, percent: bool = False) -> Iterator[str]:
-        """A frame, five marks on each axis, a title above."""
+        """A frame, round marks on each axis, a title above."""
         bottom, right = self.top + self.height, WIDTH - RIGHT
         yield text(LEFT, self.top - 8, title, size=12)
         yield f'<rect x="{LEFT}" y="{self.top}" width="{right - LEFT}" height="{self.height}" fill="none" stroke="#999"/>'
-        for place in range(5):
-            value = self._least_y + (self._most_y - self._least_y) * place / 4
-            shown = f"{value:.1%}" if percent else _short(value)
+        for value in round_marks(self._least_y, self._most_y):
+            shown = f"{100 * value:.4g}%" if percent else _short(value)
             yield text(LEFT - 6, self.y(value) + 4, shown, anchor="end")
-            if place:
+            if value > self._least_y:
                 yield (
                     f'<line x1="{LEFT}" y1="{self.y(value):.1f}" x2="{right}" y2="{self.y(value):.1f}" '
                     f'stroke="#ddd" stroke-width="0.5"/>'
                 )
-            across = self._least_x + (self._most_x - self._least_x) * place / 4
-            yield text(self.x(across), bottom + 15, _short(across), anchor="middle")
+        for value in round_marks(self._least_x, self._most_x):
+            yield text(self.x(value), bottom + 15, _short(value), anchor="middle")
         yield text(right, bottom + 28, unit_x, anchor="end")
         if unit_y:
             yield text(right, self.top - 8, unit_y, anchor="end")
@@ -111,6 +111,17 @@ def text(
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">'
         f"{escape(safe(words))}</text>"
     )
+
+
+def round_marks(least: float, most: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten from `least` to `most`, four to eleven of them; none where there is no extent."""
+    extent = most - least
+    if not extent > 0:
+        return []
+    power = 10.0 ** math.floor(math.log10(extent / 4))
+    step = max(factor * power for factor in (1, 2, 5) if factor * power <= extent / 4)
+    first, last = math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9)
+    return [place * step for place in range(first, last + 1)]
 
 
 def _short(value: float) -> str:
