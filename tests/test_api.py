@@ -16,24 +16,38 @@ import pytest
 import vramledger
 from five_kinds import DENSE, MIXTURE, write_config
 from vramledger import (
+    BlockGroup,
+    BlockPool,
     Checkpoint,
     DeviceError,
     FlagError,
     InputError,
     Plan,
+    PoolLayout,
+    SimulationSettings,
+    Slo,
     SourceError,
     UnknownArchitecture,
     find_device,
+    layout_of,
     load_model,
     plan,
+    read_workload,
+    roofline_step,
+    scheduler_of,
+    simulate,
+    summary_of,
 )
 
 PUBLIC = {
-    "ByteRange", "Checkpoint", "ConfigError", "Device", "DeviceError", "Entry", "Evidence", "EvidenceKind",
-    "FlagError", "FloatRange", "HeaderError", "InputError", "IntRange", "KvGroup", "KvPool", "Lifetime",
-    "Model", "Owner", "Peak", "Phase", "Plan", "PlanInputs", "RankLedger", "SourceError",
-    "UnknownArchitecture", "UnknownFormat", "Verdict", "VramledgerError", "WeightFigures", "__version__",
-    "compare", "devices", "find_device", "fit", "load_model", "plan", "sweep",
+    "BlockGroup", "BlockPool", "ByteRange", "Checkpoint", "Cohort", "ConfigError", "Device",
+    "DeviceError", "Entry", "Evidence", "EvidenceKind", "FlagError", "FloatRange", "GroupKind",
+    "HeaderError", "InputError", "IntRange", "KvGroup", "KvPool", "Lifetime", "Model", "Owner", "Peak",
+    "Phase", "Plan", "PlanInputs", "PoolLayout", "RankLedger", "Request", "SchedulerSettings",
+    "Scheduling", "SimulationSettings", "Slo", "SourceError", "StepModel", "UnknownArchitecture",
+    "UnknownFormat", "Verdict", "VramledgerError", "WeightFigures", "__version__", "compare", "devices",
+    "find_device", "fit", "layout_of", "load_model", "plan", "read_cohorts", "read_workload",
+    "roofline_step", "sample_workload", "scheduler_of", "simulate", "summary_of", "sweep",
 }  # fmt: skip
 
 
@@ -72,6 +86,42 @@ def test_planning_imports_no_heavy_library(tmp_path: Path) -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+def test_a_workload_over_the_pool_that_a_plan_leaves(tmp_path: Path) -> None:
+    model = load_model(write_config(tmp_path, DENSE).parent)
+    made = plan(model, "H100-80GB", max_model_len=32000)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_ms,prompt_tokens,output_tokens\n0,1000,50\n20,400,10\n")
+    slo = Slo(ttft_ms=60_000)
+    settings = SimulationSettings(
+        layout=layout_of(made),
+        scheduler=scheduler_of(made),
+        step=roofline_step(made, model, find_device("H100-80GB")),
+        slo=slo,
+    )
+    run, outcomes = simulate(read_workload(trace), settings)
+    assert outcomes is not None
+    assert summary_of(outcomes, slo).all.goodput == 1
+    assert sum(counters.computed_tokens for counters in run.counters) == 1000 + 49 + 400 + 9
+
+
+def test_a_pool_by_itself() -> None:
+    pool = BlockPool(PoolLayout(num_blocks=4, groups=(BlockGroup(block_tokens=16),)))
+    assert pool.open("a", keys=(1, 2), boundary=0, hit_tokens=0, tokens=40)
+    assert (pool.free_blocks, pool.used_blocks) == (1, 3)
+
+
+def test_a_name_that_needs_an_extra_says_which() -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "try:\n    from vramledger import read_workload\n"
+        "except ImportError as problem:\n    print(problem)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == (
+        "vramledger.read_workload needs numpy, which is not installed: pip install 'vramledger[simulation]'"
+    )
 
 
 def test_a_path_a_checkpoint_and_a_device_value_give_the_same_plan(tmp_path: Path) -> None:
