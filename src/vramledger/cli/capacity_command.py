@@ -225,9 +225,9 @@ def _tables(sent: Sent, most: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     tables, notes = [], []
     for workload in sent.workloads:
         table = workload.table()
-        if table.rows > MOST_REQUESTS:
-            notes.append(f"the first {MOST_REQUESTS:,} of {table.rows:,} requests; --requests N takes fewer")
-            table = rows_from(table, 0, MOST_REQUESTS)
+        if table.rows > most:
+            notes.append(f"the first {most:,} of {table.rows:,} requests; --requests N says how many")
+            table = rows_from(table, 0, most)
         tables.append(table)
     if bool((tables[0].parent >= 0).any()):
         notes.append(
