@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.measures import RELATIVE_ERROR, Sketch, Summariser, Tenants, is_good, summary_of
 from vramledger.simulation.outcome import PoolSample, RequestOutcome, Status
 from vramledger.simulation.outcome_columns import OutcomeColumns, outcome_columns
-from vramledger.simulation.settings import Slo
+from vramledger.simulation.run import simulate
+from vramledger.simulation.settings import SchedulerSettings, SimulationSettings, Slo
+from vramledger.simulation.step_model import StepModel
 from vramledger.simulation.summary import PERCENTS, capacity_tokens, pool_summary, quantiles_of
-from vramledger.workload.columns import Workload, columns_with
-from vramledger.workload.request import WorkloadHeader
+from vramledger.workload.columns import Workload, columns_of, columns_with
+from vramledger.workload.request import Request, WorkloadHeader
 
 S = 10**12
 VALUES = st.lists(st.integers(0, 2**62), min_size=1, max_size=60)
@@ -125,6 +128,25 @@ def test_the_pool_over_time() -> None:
     assert found.waste_tokens is not None
     assert found.waste_tokens.max == 400
     assert pool_summary([], layout).samples == 0
+
+
+def test_tokens_of_a_pool_of_groups_are_those_of_its_sequences() -> None:
+    groups = (
+        BlockGroup(block_tokens=16),
+        *[BlockGroup(kind=GroupKind.WINDOW, block_tokens=16, window_tokens=1024)] * 5,
+        BlockGroup(kind=GroupKind.STATE, block_tokens=512, state_blocks=1),
+    )
+    asked = SimulationSettings(
+        layout=PoolLayout(num_blocks=1000, groups=groups),
+        scheduler=SchedulerSettings(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096),
+        step=StepModel(overhead_ps=S, floor_ps=0, token_ps=0, decode_seq_ps=0, kv_token_ps=0, evidence=assumed("a test's own")),
+    )  # fmt: skip
+    requests = [Request(arrival_ns=0, prompt_tokens=100, output_tokens=21) for _ in range(2)]
+    header = WorkloadHeader(name="two", source="this test")
+    run, _ = simulate(Workload.of(header, columns_of(requests)), asked, how="reference")
+    found = pool_summary(run.samples, asked.layout)
+    assert found.used_blocks.max == 2 * (6 * 8 + 1)
+    assert found.active_tokens.max == found.logical_tokens.max == 2 * 120
 
 
 def test_a_pool_of_groups_has_room_for_tokens_that_all_full_groups_keep() -> None:

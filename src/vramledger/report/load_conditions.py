@@ -11,6 +11,7 @@ from msgspec import Meta
 from vramledger.answer import Plan
 from vramledger.documents.plan import EvidenceDocument, evidence_document
 from vramledger.evidence import EvidenceKind
+from vramledger.kvcache.blocks.layout import PoolLayout
 from vramledger.report.text import Line, wrapped
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_model import StepModel
@@ -165,12 +166,17 @@ def title(found: Conditions) -> str:
     parts = (
         [] if inputs is None else [inputs.model, f"{inputs.engine} {inputs.engine_version}", inputs.device]
     )
-    pool_tokens = capacity_tokens(settings.layout)
     replicas = settings.fleet.replicas
-    parts.append(
-        f"{replicas} replicas of {pool_tokens:,} KV tokens" if replicas > 1 else f"{pool_tokens:,} KV tokens"
-    )
+    room = _room(settings.layout)
+    parts.append(f"{replicas} replicas of {room}" if replicas > 1 else room)
     return " · ".join([*parts, found.header.name])
+
+
+def _room(layout: PoolLayout) -> str:
+    """What a pool has room for: tokens; at most so many where windows and states take blocks too; sequences where nothing grows."""
+    if all(group.is_constant for group in layout.groups):
+        return f"states of {counted(layout.usable_blocks // sum(group.state_blocks for group in layout.groups), 'sequence')}"
+    return f"{'' if layout.is_plain else 'up to '}{capacity_tokens(layout):,} KV tokens"
 
 
 def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
@@ -190,7 +196,7 @@ def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
         + (
             ""
             if layout.is_plain
-            else f" in {len(layout.groups)} groups; tokens are those of layers that keep all"
+            else f" in {counted(len(layout.groups), 'group')}; tokens are those of layers that keep all"
         )
         + (
             f", {format_bytes(layout.num_blocks * layout.block_bytes)} on a rank"

@@ -72,7 +72,7 @@ class PoolSample(Struct, frozen=True, kw_only=True, gc=False):
     """The pool at one instant: taken at equal spaces of simulated time.
 
     used + cached + free blocks are all the usable blocks: held by a sequence, held by none but findable, neither. `logical_tokens` counts shared tokens once
-    a sequence, `physical_tokens` once.
+    a sequence, `physical_tokens` once, both whatever the number of groups that keep them.
     """
 
     at_ps: int

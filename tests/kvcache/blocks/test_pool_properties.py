@@ -251,6 +251,12 @@ class PoolMachine(RuleBasedStateMachine):
             >= 0
         )
         assert pool.logical_tokens == sum(map(self.tokens_in_tables, self.present()))
+        assert pool.sequence_tokens == sum(map(pool.tokens_of, self.present()))
+        full = [n for n, group in enumerate(pool.layout.groups) if group.kind is GroupKind.FULL]
+        if full:
+            leading = {block for one in self.present() for block in pool.block_tables(one)[full[0]]} - {NULL}
+            assert pool.distinct_tokens == sum(store.fill_tokens[block] for block in leading)
+        assert pool.distinct_tokens <= pool.sequence_tokens
         entries = sum(len(table) for sequence in self.present() for table in pool.block_tables(sequence))
         assert pool.block_table_bytes == 4 * entries
         assert 0 <= pool.pinned_tokens <= pool.logical_tokens

@@ -17,7 +17,7 @@ class BlockStore:
     """Every block of a pool by number; sums are kept as blocks change hands.
 
     A block is held (references > 0), or free and then in `order`. `size_tokens` is what it has room for (0 for a state),
-    `fill_tokens` what is in it. `filled` marks content that is complete, findable or not.
+    `fill_tokens` what is in it. `leads` marks those that stand for a sequence's tokens where several groups keep them. `filled` marks content that is complete, findable or not.
     """
 
     def __init__(self, layout: PoolLayout, eviction: Eviction) -> None:
@@ -29,12 +29,14 @@ class BlockStore:
         self.filled = bytearray()
         self.fill_tokens: list[int] = []
         self.size_tokens: list[int] = []
+        self.leads = bytearray()
         self.cached_blocks = 0
         self.held_fill_tokens = 0
         self.held_size_tokens = 0
+        self.held_lead_tokens = 0
         self._uncached_first = layout.uncached_first
 
-    def take(self, size_tokens: int) -> int:
+    def take(self, size_tokens: int, *, leads: bool = False) -> int:
         """A block for new content; what it held is lost."""
         block = self.order.take()
         if block >= len(self.references):
@@ -43,6 +45,7 @@ class BlockStore:
             self.filled += bytes(more)
             self.fill_tokens += [0] * more
             self.size_tokens += [0] * more
+            self.leads += bytes(more)
         elif self.index.drop(block):
             self.cached_blocks -= 1
             self.counters.evicted_blocks += 1
@@ -52,6 +55,7 @@ class BlockStore:
         self.filled[block] = 0
         self.fill_tokens[block] = 0
         self.size_tokens[block] = size_tokens
+        self.leads[block] = leads
         self.held_size_tokens += size_tokens
         return block
 
@@ -62,6 +66,8 @@ class BlockStore:
             self.cached_blocks -= self.index.holds(block)
             self.held_fill_tokens += self.fill_tokens[block]
             self.held_size_tokens += self.size_tokens[block]
+            if self.leads[block]:
+                self.held_lead_tokens += self.fill_tokens[block]
         self.references[block] += 1
 
     def release(self, blocks: Iterable[int]) -> None:
@@ -76,6 +82,8 @@ class BlockStore:
                 continue
             self.held_fill_tokens -= self.fill_tokens[block]
             self.held_size_tokens -= self.size_tokens[block]
+            if self.leads[block]:
+                self.held_lead_tokens -= self.fill_tokens[block]
             self.cached_blocks += self.index.holds(block)
             (kept if self.filled[block] or not self._uncached_first else empty).append(block)
         self.order.give_back_empty(empty)
@@ -86,6 +94,8 @@ class BlockStore:
         more = tokens - self.fill_tokens[block]
         if more > 0:
             self.held_fill_tokens += more
+            if self.leads[block]:
+                self.held_lead_tokens += more
             self.fill_tokens[block] = tokens
 
     def complete(self, block: int, group: int, boundary: int, key: int | None) -> None:
@@ -97,7 +107,7 @@ class BlockStore:
 
     def copy(self, block: int) -> int:
         """A block of its own, with the same content, for one of those who refer to `block`."""
-        copied = self.take(self.size_tokens[block])
+        copied = self.take(self.size_tokens[block], leads=bool(self.leads[block]))
         self.fill(copied, self.fill_tokens[block])
         self.references[block] -= 1
         self.counters.copied_blocks += 1

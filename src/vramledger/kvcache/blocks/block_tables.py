@@ -26,6 +26,7 @@ class BlockTables:
     def __init__(self, layout: PoolLayout, store: BlockStore, lookup: PrefixLookup) -> None:
         self.layout = layout
         self.logical_tokens = 0
+        self.sequence_tokens = 0
         self.pinned_tokens = 0
         self.entries = 0
         self.fresh_states: set[tuple[int, int, int]] = set()
@@ -34,6 +35,10 @@ class BlockTables:
         self._lookup = lookup
         self._sliding = [entry for entry in lookup.groups if entry[1].kind is not GroupKind.FULL]
         self._sizes = [0 if group.is_state else group.block_tokens for group in layout.groups]
+        # The group whose blocks stand for the tokens of sequences.
+        self.lead = next(
+            (number for number, group in enumerate(layout.groups) if group.kind is GroupKind.FULL), None
+        )
 
     def needed_to_enter(
         self,
@@ -98,7 +103,7 @@ class BlockTables:
                 size = self._sizes[number]
                 count = new_blocks(group, places, required)
                 table.extend([NULL] * (required - places - count))
-                table.extend(self._store.take(size) for _ in range(count))
+                table.extend(self._store.take(size, leads=number == self.lead) for _ in range(count))
                 self.entries += required - places
             self._fill(held, number, max(places - 1, 0))
         self._count(held)
@@ -175,6 +180,7 @@ class BlockTables:
         """Releases every block, each table's last one first."""
         self.unpin(held)
         self.logical_tokens -= held.logical_tokens
+        self.sequence_tokens -= held.counted_tokens
         self.entries -= held.table_entries
         for table in held.tables:
             self._store.release(reversed(table))
@@ -213,12 +219,16 @@ class BlockTables:
     def restore(self, held: HeldSequence, marks: list[list[bool | None]]) -> None:
         """New blocks for a sequence that `completeness` was asked of, and the same of them findable."""
         for number, size in enumerate(self._sizes):
-            held.tables[number] = [NULL if mark is None else self._store.take(size) for mark in marks[number]]
+            held.tables[number] = [
+                NULL if mark is None else self._store.take(size, leads=number == self.lead)
+                for mark in marks[number]
+            ]
             self._fill(held, number, 0)
             for place, mark in enumerate(marks[number]):
                 if mark:
                     self._complete(held, number, place)
         self.logical_tokens += held.logical_tokens
+        self.sequence_tokens += held.counted_tokens
         self.entries += held.table_entries
 
     def pin(self, held: HeldSequence) -> None:
@@ -277,3 +287,5 @@ class BlockTables:
         if held.is_pinned:
             self.pinned_tokens += tokens - held.logical_tokens
         held.logical_tokens = tokens
+        self.sequence_tokens += held.tokens - held.counted_tokens
+        held.counted_tokens = held.tokens

@@ -75,6 +75,18 @@ class BlockPool:
         return self._store.held_fill_tokens
 
     @property
+    def sequence_tokens(self) -> int:
+        """Tokens of the sequences that hold blocks, each once a sequence, however many groups keep it or have given it back."""
+        return self._tables.sequence_tokens
+
+    @property
+    def distinct_tokens(self) -> int:
+        """The same, a shared one once, as the first group has them that keeps every token; where none does, as many."""
+        if self._tables.lead is None:
+            return self._tables.sequence_tokens
+        return self._store.held_lead_tokens
+
+    @property
     def pinned_tokens(self) -> int:
         """Those of the logical tokens that pinned sequences hold."""
         return self._tables.pinned_tokens

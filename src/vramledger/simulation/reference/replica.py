@@ -236,6 +236,6 @@ class Replica:
             free_blocks=pool.free_blocks - pool.cached_blocks,
             running=scheduler.running_count,
             waiting=scheduler.waiting_count + len(self._held),
-            logical_tokens=pool.logical_tokens,
-            physical_tokens=pool.physical_tokens,
+            logical_tokens=pool.sequence_tokens,
+            physical_tokens=pool.distinct_tokens,
         )
