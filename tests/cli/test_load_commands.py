@@ -185,6 +185,16 @@ def test_one_moment_is_no_rate(
     assert "prefix cache, async" in page
 
 
+def test_no_rate_is_none_to_scale(
+    bare: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lengths.csv"
+    file.write_text("prompt_tokens,output_tokens\n" + "100,9\n" * 30, encoding="utf-8")
+    asked = ["capacity", "--blocks", "100", *bare, "--workload", str(file), "--slo-ttft-ms", "100"]
+    assert main(asked) == 2
+    assert "no rate to scale: --rate" in capsys.readouterr().err
+
+
 def test_a_step_model_that_is_none_is_refused(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramledger.errors import InputError
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.measures import RELATIVE_ERROR, Sketch, Summariser, Tenants, is_good, summary_of
@@ -85,6 +86,11 @@ def test_goodput_is_over_what_was_offered() -> None:
 def test_time_to_each_token_leaves_the_first_out() -> None:
     found = summary_of(outcome_columns([outcome(0), outcome(1, output_tokens=1)]), Slo()).all
     assert (found.tpot_ps.count, found.tpot_ps.p50) == (1, S // 10)
+
+
+def test_an_end_beyond_the_clock_is_refused() -> None:
+    with pytest.raises(InputError, match="takes 107 days"):
+        outcome_columns([outcome(0, end_ps=2**63)])
 
 
 def test_batches_and_groups_add_up() -> None:

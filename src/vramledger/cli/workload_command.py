@@ -51,6 +51,7 @@ def run_workload(
     """Read or sample, describe, convert, fit."""
     from vramledger.cli.document_files import check_out
     from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.termination import ends_when_told
     from vramledger.cli.token_counts import token_counts
     from vramledger.models.sources.bounded_file import shown
     from vramledger.report.workload_document import workload_document, workload_part
@@ -75,12 +76,13 @@ def run_workload(
             max_model_len=longest,
         )
         chosen = sent.workloads[0]
-        if fit is not None:
-            _write_fit(chosen, fit, cohorts)
-        if output is not None:
-            from vramledger.workload.columnar.writing import write_workload
+        with ends_when_told():
+            if fit is not None:
+                _write_fit(chosen, fit, cohorts)
+            if output is not None:
+                from vramledger.workload.columnar.writing import write_workload
 
-            write_workload(chosen, output)
+                write_workload(chosen, output)
         from vramledger.workload.columnar.statistics import describe
 
         parts.append(workload_part(shown(file), chosen.header, describe(chosen)))

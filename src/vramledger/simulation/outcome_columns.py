@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Status
 
+MOST_PS = 2**63 - 1
 Ints = npt.NDArray[np.int64]
 
 
@@ -38,8 +40,14 @@ class OutcomeColumns(NamedTuple):
 
 
 def outcome_columns(outcomes: Iterable[RequestOutcome]) -> OutcomeColumns:
-    """The columns of `outcomes`."""
+    """The columns of `outcomes`. Raises InputError where one ends too late for 64 bits of picoseconds."""
     rows = list(outcomes)
+    latest_ps = max((max(row.sent_ps, row.end_ps) for row in rows), default=0)
+    if latest_ps > MOST_PS:
+        raise InputError(
+            f"the run takes {latest_ps / (86_400 * 10**12):,.0f} days, more than the {MOST_PS // (86_400 * 10**12)} that a "
+            "simulation's picoseconds hold: is a link or a step this slow? Else take fewer requests (--limit)"
+        )
     return OutcomeColumns(
         *(
             np.array([int(getattr(row, name)) for row in rows], dtype=np.int64)

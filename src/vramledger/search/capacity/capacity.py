@@ -71,6 +71,11 @@ def study_of(
     """The study behind a question. `tables` has the replications of the workload under "base". Raises InputError without requests."""
     if not tables[BASE] or not all(table.rows > 1 for table in tables[BASE]):
         raise InputError("a capacity needs a workload of at least two requests", argument="workload")
+    if any(table.arrival_ns.min() == table.arrival_ns.max() for table in tables[BASE]):
+        raise InputError(
+            "all requests come at one time, so there is no rate to scale: --rate draws arrivals for a trace without times",
+            argument="workload",
+        )
     cases = {BASE: Case(settings=settings)}
     cases |= {f"relief {name}": Case(settings=changed) for name, _, changed in reliefs(settings)}
     if question.with_changes:

@@ -166,6 +166,6 @@ def _notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
     waiting = [cohort.name for cohort in cohorts if cohort.users is not None or cohort.agent is not None]
     if not waiting:
         return ()
-    named = ", ".join(waiting[:3]) + (" ..." if len(waiting) > 3 else "")
+    named = ", ".join(repr(name) for name in waiting[:3]) + (" ..." if len(waiting) > 3 else "")
     speed = f"{PREFILL_TOKENS_PER_S:,} prompt and {DECODE_TOKENS_PER_S} output tokens a second"
     return (f"requests of {named} wait for answers; their arrival times are nominal ({speed})",)
