@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from vramledger.engines import find_scheduling
+from vramledger.engines.scheduling import SchedulerLimits
 from vramledger.errors import InputError
 from vramledger.kvcache.blocks import from_pool
 from vramledger.kvcache.blocks.layout import PoolLayout
@@ -28,20 +29,12 @@ def layout_of(plan: Plan, num_blocks: int | None = None, *, model: Model | None 
     pool = plan.kv_pool
     if pool is None:
         raise InputError("the plan leaves no KV pool: its verdict says why")
-    rules = find_scheduling(plan.inputs.engine)(plan)
     if model is not None:
         pool = with_windows(pool, model)
     return from_pool.layout_of(
         pool,
         num_blocks=num_blocks,
-        rules=from_pool.PoolRules(
-            reserved_blocks=rules.reserved_blocks,
-            uncached_first=rules.uncached_first,
-            retention_tokens=rules.retention_tokens,
-            renews_states=rules.renews_states,
-            aligned_commits=rules.aligned_commits,
-            caps_admission=rules.caps_admission,
-        ),
+        rules=find_scheduling(plan.inputs.engine)(plan).pool,
     )
 
 
@@ -50,7 +43,7 @@ def scheduler_of(plan: Plan, **changes: Any) -> SchedulerSettings:
 
     Raises InputError where the engine's scheduler is not simulated.
     """
-    rules = asdict(find_scheduling(plan.inputs.engine)(plan))
-    known = {name: value for name, value in rules.items() if name in SchedulerSettings.__struct_fields__}
-    found = SchedulerSettings(scheduling=Scheduling(rules["rules"]), **known)
+    rules = find_scheduling(plan.inputs.engine)(plan)
+    limits = {name: getattr(rules, name) for name in SchedulerLimits.__struct_fields__}
+    found = SchedulerSettings(scheduling=Scheduling(rules.rules), **limits)
     return replace(found, **changes) if changes else found

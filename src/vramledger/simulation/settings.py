@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from vramledger.engines.scheduling import SchedulerLimits
 from vramledger.kvcache.blocks.layout import PoolLayout
 from vramledger.simulation.step_model import StepModel
 
@@ -21,39 +22,10 @@ class Scheduling(StrEnum):
     LLAMACPP = "llama.cpp"
 
 
-class SchedulerSettings(Struct, frozen=True, kw_only=True):
-    """An engine's limits, in the words of the field; what an engine does not have it ignores.
-
-    `max_num_batched_tokens` is the tokens of one step (SGLang: its chunk; a step's decodes come on top there).
-    `long_prefill_token_threshold` bounds a long prefill's tokens in a step; where `long_prefill_alone_unbounded` (vLLM since 0.31)
-    not those of a request that is alone.
-    `watermark` is the share of blocks kept free when a waiting request is admitted beside running ones.
-    `reserve_full_prompt` admits only where the whole prompt has room now (vLLM's scheduler_reserve_full_isl).
-    `priority` orders by priority, smallest first; with `priority_goes_on` (vLLM since 0.33) the running ones behind one that
-    preempted itself are still served. `states_for_resend`: the last state that a prefill keeps is one from which the same prompt sent
-    again can start (vLLM since 0.32; before, the last block boundary of the prompt). `async_scheduling` plans a step before the last one's tokens are known.
-    """
+class SchedulerSettings(SchedulerLimits, frozen=True, kw_only=True):
+    """An engine's limits, and whose rules decide within them."""
 
     scheduling: Scheduling = Scheduling.VLLM
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    chunked_prefill: bool = True
-    prefix_caching: bool = True
-    priority: bool = False
-    priority_goes_on: bool = False
-    states_for_resend: bool = True
-    long_prefill_token_threshold: int = 0
-    long_prefill_alone_unbounded: bool = True
-    watermark: float = 0.0
-    reserve_full_prompt: bool = True
-    async_scheduling: bool = False
-    # SGLang: the share of a running request's remaining output that is reserved (design: schedule_policy.py).
-    initial_new_token_ratio: float = 0.7
-    min_new_token_ratio: float = 0.098
-    new_token_ratio_decay_steps: int = 600
-    clip_max_new_tokens: int = 4096
-    max_prefill_tokens: int = 16_384
 
 
 class Router(StrEnum):

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from vramledger.documents.plan import plan_document
 from vramledger.documents.plan_reader import plan_of
+from vramledger.engines.scheduling import PoolRules
 from vramledger.errors import InputError, VramledgerError
-from vramledger.kvcache.blocks.from_pool import PoolRules, layout_of, layouts_of
+from vramledger.kvcache.blocks.from_pool import layout_of, layouts_of
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.planning import load_model, plan

@@ -12,7 +12,7 @@ alone. v1/core/kv_cache_coordinator.py: blocks that no hit can need are not regi
 from __future__ import annotations
 
 from vramledger.answer import Plan
-from vramledger.engines.scheduling import EngineScheduling, Planned
+from vramledger.engines.scheduling import EngineScheduling, Planned, PoolRules
 from vramledger.engines.vllm.version import parse_version
 from vramledger.errors import InputError
 
@@ -28,12 +28,14 @@ def scheduling(plan: Plan) -> EngineScheduling:
         )
     return EngineScheduling(
         rules="vllm",
-        reserved_blocks=1,
-        uncached_first=version.since(24),
-        retention_tokens=0 if version.since(29) else None,
-        renews_states=version.since(32) and not version.since(33),
-        aligned_commits=version.since(23),
-        caps_admission=version.since(20, 2),
+        pool=PoolRules(
+            reserved_blocks=1,
+            uncached_first=version.since(24),
+            retention_tokens=0 if version.since(29) else None,
+            renews_states=version.since(32) and not version.since(33),
+            aligned_commits=version.since(23),
+            caps_admission=version.since(20, 2),
+        ),
         max_num_seqs=planned.count("max_num_seqs"),
         max_num_batched_tokens=planned.count("max_num_batched_tokens"),
         max_model_len=planned.count("max_model_len"),

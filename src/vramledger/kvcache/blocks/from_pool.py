@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from vramledger.engines.scheduling import PoolRules
 from vramledger.errors import InputError
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.pool import KvGroup, KvPool
@@ -30,21 +30,6 @@ KINDS = {
     "cross_attention": GroupKind.CROSS,
 }
 """The engines' words for what a group caches."""
-
-
-class PoolRules(Struct, frozen=True, kw_only=True):
-    """What an engine's version does with its pool, beyond what its ledger says (see PoolLayout).
-
-    `reserved_blocks` are those of the pool that groups share. `caps_admission` bounds what a whole prompt is reserved in groups with
-    a window (vLLM from 0.20.2).
-    """
-
-    reserved_blocks: int = 0
-    uncached_first: bool = True
-    retention_tokens: int | None = None
-    renews_states: bool = False
-    aligned_commits: bool = True
-    caps_admission: bool = True
 
 
 def layouts_of(pool: KvPool, rules: PoolRules = PoolRules()) -> tuple[PoolLayout, ...]:  # noqa: B008 (frozen)
