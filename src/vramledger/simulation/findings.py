@@ -65,7 +65,7 @@ def findings(
         _phase(Shortage.LOAD_TIME, Phase.LOAD, plan),
         _phase(Shortage.WARM_UP, Phase.WARMUP, plan),
         _prefill(settings, requests, plan),
-        _decode(settings, requests, pool, run),
+        _decode(requests, pool, run),
         _fragmentation(pool),
         _recovery(run, settings, requests, pool, plan),
     )
@@ -153,7 +153,7 @@ def _sized_tokens(plan: Plan) -> int | None:
     return None
 
 
-def _decode(settings: SimulationSettings, requests: GroupSummary, pool: PoolSummary, run: Run) -> Finding:
+def _decode(requests: GroupSummary, pool: PoolSummary, run: Run) -> Finding:
     shortage, usable = Shortage.DECODE_GROWTH, max(pool.usable_blocks, 1)
     top = f"at most {pool.used_blocks.max / usable:.1%} of the pool in use"
     if requests.livelocked:

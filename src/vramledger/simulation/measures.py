@@ -7,7 +7,7 @@ Up to `EXACT` values of a quantity are kept and their percentiles exact; from th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -267,10 +267,3 @@ def blocks_good(outcomes: OutcomeColumns, slo: Slo, blocks: int) -> list[tuple[i
     good = is_good(outcomes, slo)
     cuts = [len(good) * place // blocks for place in range(blocks + 1)]
     return [(int(good[start:end].sum()), end - start) for start, end in pairwise(cuts) if end > start]
-
-
-def joined_outcomes(batches: Sequence[OutcomeColumns]) -> OutcomeColumns:
-    """Batches in one piece."""
-    if len(batches) == 1:
-        return batches[0]
-    return OutcomeColumns(*(np.concatenate(list(chain(parts))) for parts in zip(*batches, strict=True)))

@@ -45,11 +45,6 @@ except (OSError, RuntimeError):  # no home directory, or sources that lie in no 
     FOLDER = None
 
 
-def is_kept() -> bool:
-    """Whether an earlier process has left compiled code, so that this one starts in a fraction of a second."""
-    return FOLDER is not None and any(FOLDER.rglob("*.nbi"))
-
-
 def compiled(function: F) -> F:
     """`function` as machine code, for other compiled functions alone: it has no way in from Python."""
     made = numba.njit(
