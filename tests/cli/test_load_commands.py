@@ -177,7 +177,13 @@ def test_one_moment_is_no_rate(
 ) -> None:
     file = tmp_path / "one.csv"
     file.write_text("arrival_s,prompt_tokens,output_tokens\n1,5,3\n", encoding="utf-8")
-    assert main(["simulate", "--blocks", "1", *bare, "--workload", str(file), "--async-scheduling"]) == 0
+    asked = ["simulate", *bare, "--workload", str(file)]
+    # What vLLM prints counts the null block, with a plan and without one.
+    assert main([*asked, "--blocks", "1"]) == 2
+    assert "null block" in capsys.readouterr().err
+    assert main([*asked, "--blocks", "1", "--scheduling", "static-batch"]) == 0
+    assert "1 usable block of 10 tokens" in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, "--blocks", "2", "--async-scheduling"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "offered 1, all at one time: 1 finished" in page
     assert "brings 1 request and" in page

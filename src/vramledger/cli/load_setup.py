@@ -170,7 +170,7 @@ def _bare(asked: Asked) -> tuple[PoolLayout, SchedulerSettings]:
     """A pool and a scheduler from --blocks and the flags alone."""
     from vramledger.cli.search_options import one_count
     from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
-    from vramledger.simulation.settings import SchedulerSettings
+    from vramledger.simulation.settings import SchedulerSettings, Scheduling
 
     needed = ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
     taken = (*needed, "enable_chunked_prefill", "enable_prefix_caching", "async_scheduling")
@@ -186,9 +186,15 @@ def _bare(asked: Asked) -> tuple[PoolLayout, SchedulerSettings]:
             flag=missing[0],
         )
     found = {name: one_count(name.replace("_", "-"), str(asked.flags[name])) for name in needed}
-    layout = PoolLayout(
-        num_blocks=(asked.blocks or 0) + 1, groups=(BlockGroup(block_tokens=found.pop("block_size")),), reserved_blocks=1
-    )  # fmt: skip
+    # vLLM counts its null block among those it prints.
+    reserved = int(asked.scheduling in (None, Scheduling.VLLM))
+    blocks = asked.blocks or 0
+    if blocks <= reserved:
+        raise FlagError(
+            f"--blocks {blocks} leaves none to give out: vLLM's null block is one of them", flag="blocks", value=blocks
+        )
+    groups = (BlockGroup(block_tokens=found.pop("block_size")),)
+    layout = PoolLayout(num_blocks=blocks, groups=groups, reserved_blocks=reserved)
     chunked, prefix = asked.flags.get("enable_chunked_prefill"), asked.flags.get("enable_prefix_caching")
     return layout, SchedulerSettings(
         max_num_seqs=found["max_num_seqs"],
