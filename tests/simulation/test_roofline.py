@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,65 @@ def test_windows_and_states_cost_by_sequence() -> None:
 def test_what_the_catalogue_lacks_is_named() -> None:
     with pytest.raises(InputError, match="no memory bandwidth and no half-precision FLOPs"):
         step("Llama-3.1-8B-Instruct", "custom:80GiB")
+
+
+def test_attention_of_its_own_on_every_rank_computes_whole_batches() -> None:
+    """DP attention: eight batches at once, each on one rank, and their tokens meet at the same experts."""
+    _, by_layer = step("DeepSeek-V3", "H200", engine="sglang", tp=8, context_length=16384)
+    _, sglang = step(
+        "DeepSeek-V3", "H200", engine="sglang", tp=8, dp=8, enable_dp_attention=True, context_length=16384
+    )
+    _, trtllm = step(
+        "DeepSeek-V3", "H200", engine="tensorrt-llm", tp=8, enable_attention_dp=True, max_seq_len=16384
+    )
+    _, vllm = step("DeepSeek-V3", "H200", dp=8, ep=True, max_model_len=16384)
+    for found in (sglang, trtllm, vllm):
+        # 8 x 32 sequences touch all 256 experts, of which a rank holds an eighth; attention and the shared expert are whole.
+        assert found.floor_ps > 671e9 / 8 / 4.8e12 * 1e12
+        assert found.floor_ps == pytest.approx(vllm.floor_ps, rel=0.06)
+        assert found.token_ps > 2 * by_layer.token_ps
+    # A token goes to seven others and comes back, in each of 58 layers of experts: 7168 halves over 450 GB/s.
+    exchange = 58 * 2 * 7 * 7168 * 2 / 450e9 * 1e12
+    assert vllm.token_ps == pytest.approx(
+        8 * (by_layer.token_ps - 61 * 4 * 7 / 8 * 7168 * 2 / 450e9 * 1e12) + exchange, rel=0.01
+    )
+
+
+def test_decoding_latents_computes_longer_than_it_reads() -> None:
+    _, sharded = step("DeepSeek-V3", "H200", tp=8, max_model_len=16384)
+    assert sharded.kv_token_ps == round(61 * 576 * 2 / 4.8e12 * 1e12)
+    _, whole = step("DeepSeek-V3", "H200", dp=8, ep=True, max_model_len=16384)
+    # Each of 128 heads reads 512 + 64 elements for its scores and 512 for its values.
+    assert whole.kv_token_ps == round(61 * 2 * 128 * (512 + 64 + 512) / 989.4e12 * 1e12)
+
+
+def test_windows_are_read_as_windows_whatever_the_engine_keeps() -> None:
+    for model in ("gemma-3-27b-it", "gpt-oss-120b"):
+        _, vllm = step(model, "H200")
+        for engine in ("sglang", "tensorrt-llm"):
+            _, other = step(model, "H200", engine=engine)
+            assert other.kv_token_ps == vllm.kv_token_ps
+            assert other.decode_seq_ps == pytest.approx(vllm.decode_seq_ps, rel=0.01)
+
+
+def test_a_window_that_nobody_outgrows_reads_what_there_is() -> None:
+    _, long = step("gemma-3-27b-it", "H200", max_model_len=8192)
+    _, short = step("gemma-3-27b-it", "H200", max_model_len=1024)
+    assert short.kv_token_ps == round(62 * 2 * 16 * 128 * 2 / 4.8e12 * 1e12)
+    assert short.decode_seq_ps < long.decode_seq_ps / 10
+    assert short.pair_ps_per_1024 == pytest.approx(6.2 * long.pair_ps_per_1024, rel=0.001)
+
+
+def test_an_indexer_scores_every_token_and_attention_reads_those_it_selects(tmp_path: Path) -> None:
+    config = json.loads((EXAMPLES / "DeepSeek-V3" / "config.json").read_text(encoding="utf-8"))
+    sparse: dict[str, Any] = {"model_type": "deepseek_v32", "architectures": ["DeepseekV32ForCausalLM"]}
+    sparse |= {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}
+    (tmp_path / "config.json").write_text(json.dumps(config | sparse), encoding="utf-8")
+    checkpoint, card = load_model(tmp_path), find_device("H200")
+    found = roofline_step(
+        plan(checkpoint, card, tp=8, max_model_len=65536), checkpoint, card, efficiency=IDEAL
+    )
+    # Of a cached token an index key of 128 bytes and its scale; of 2,048 of them the latent.
+    assert found.kv_token_ps == round(61 * 132 / 4.8e12 * 1e12)
+    assert found.decode_seq_ps > 2048 * 61 * 576 * 2 / 4.8e12 * 1e12
+    assert found.pair_ps_per_1024 == round(1024 * 61 * 2 * 64 * 128 / 8 / 989.4e12 * 1e12)

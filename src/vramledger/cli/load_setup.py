@@ -191,7 +191,9 @@ def _bare(asked: Asked) -> tuple[PoolLayout, SchedulerSettings]:
     blocks = asked.blocks or 0
     if blocks <= reserved:
         raise FlagError(
-            f"--blocks {blocks} leaves none to give out: vLLM's null block is one of them", flag="blocks", value=blocks
+            f"--blocks {blocks} leaves none to give out: vLLM's null block is one of them",
+            flag="blocks",
+            value=blocks,
         )
     groups = (BlockGroup(block_tokens=found.pop("block_size")),)
     layout = PoolLayout(num_blocks=blocks, groups=groups, reserved_blocks=reserved)

@@ -66,11 +66,15 @@ class SchedulerLimits(Struct, frozen=True, kw_only=True):
 class EngineScheduling(SchedulerLimits, frozen=True, kw_only=True):
     """What one version of an engine schedules by under a plan.
 
-    `rules` names whose rules decide, by a value of `simulation.settings.Scheduling`.
+    `rules` names whose rules decide, by a value of `simulation.settings.Scheduling`. `batches` are computed at once, each by its own
+    ranks, with requests and a pool of its own (data parallel ranks, DP attention); where `batches_share_experts`, the experts lie
+    over the ranks of all of them.
     """
 
     rules: str
     pool: PoolRules = PoolRules(caps_admission=False)
+    batches: int = 1
+    batches_share_experts: bool = False
 
 
 class Planned:

@@ -7,18 +7,24 @@ and assumed; with `IDEAL` the result is a bound that no engine passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from vramledger.engines import find_scheduling
 from vramledger.errors import InputError
 from vramledger.evidence import assumed
-from vramledger.kvcache.shape import CONSTANT, CacheGroup, cache_shape
 from vramledger.ledger import Owner
-from vramledger.models.mixers import FullAttention, LatentAttention, MixtureOfExperts, SlidingWindowAttention
+from vramledger.models.mixers import MixtureOfExperts
 from vramledger.models.tensors import Component, Role
+from vramledger.simulation.attention_work import (
+    absorbed_flops,
+    cache_bytes,
+    longest_tokens,
+    pair_flops,
+    selected_flops,
+)
 from vramledger.simulation.step_model import PS_PER_S, StepModel
 
 if TYPE_CHECKING:
@@ -58,37 +64,63 @@ def roofline_step(
 ) -> StepModel:
     """The step model of one instance of `plan` on `device`, evidence assumed.
 
-    Of a mixture of experts those weights are read that a decoding batch of `batch_seqs` sequences touches on average. Stages of
-    a pipeline are passed one after another; that several batches are under way is not modelled. Raises InputError naming
-    the rates that the catalogue does not have.
+    Of a mixture of experts those weights are read that decoding batches of `batch_seqs` sequences touch on average: all batches
+    that share them. Stages of a pipeline are passed one after another; that several batches are under way is not modelled.
+    Raises InputError naming the rates that the catalogue does not have.
     """
-    _check_rates(plan, device)
+    shape = _Shape.of(plan)
+    _check_rates(shape, device, is_moe=checkpoint.model.is_moe)
     bandwidth, half = device.memory_bandwidth_bytes_per_s or 0, device.half_flops_per_s or 0
-    model, tp = checkpoint.model, max(plan.inputs.tp, 1)
+    model, tp = checkpoint.model, shape.ways
     compute = (device.fp8_flops_per_s or half) if _computes_in_fp8(checkpoint) else half
-    weights = _read_bytes(plan, checkpoint, batch_seqs)
+    weights = _read_bytes(plan, shape, checkpoint, batch_seqs)
     token, head = _flops(model)
-    full, per_seq = _cache_bytes(plan, model)
-    pair = sum(_pair_flops(model)) / tp
-    reduce_s = _reduce_s(plan, model, device, efficiency)
-    reductions = 2 * model.num_layers if tp > 1 else 0
+    full, per_seq = cache_bytes(plan, model)
+    longest = longest_tokens(plan)
+    pair = sum(pair_flops(model, longest)) / tp
+    reduce_s, reductions = _exchange(shape, model, device, efficiency)
     per_weight, per_kv = bandwidth * efficiency.weights, bandwidth * efficiency.kv
     flops = compute * efficiency.compute
     return StepModel(
         overhead_ps=_ps(efficiency.overhead_s + reductions * efficiency.reduce_latency_s),
         floor_ps=_ps(weights / per_weight),
-        token_ps=_ps(token / tp / flops + reduce_s),
+        token_ps=_ps(
+            token / tp / flops + selected_flops(model) / tp / (half * efficiency.compute) + reduce_s
+        ),
         decode_seq_ps=_ps(per_seq / per_kv + head / tp / flops + reduce_s),
-        kv_token_ps=_ps(float(full) / per_kv),
+        kv_token_ps=_ps(max(float(full) / per_kv, absorbed_flops(model) / tp / (half * efficiency.compute))),
         pair_ps_per_1024=_ps(1024 * pair / (half * efficiency.compute)),
         evidence=assumed(
             f"roofline of {device.name}'s data sheet at {efficiency.weights:g} of its bandwidth for weights, {efficiency.kv:g} "
             f"for cached tokens, {efficiency.compute:g} of its FLOPs",
             f"{weights / 1e9:.2f} GB of weights a step at {bandwidth / 1e9:.0f} GB/s; {token / 1e9:.2f} GFLOP a token at "
             f"{compute / 1e12:.1f} TFLOP/s over {tp} ranks; {float(full):.0f} bytes a cached token"
-            + (f"; experts that {batch_seqs} sequences touch" if model.is_moe else ""),
+            + (f"; experts that {shape.sharing * batch_seqs} sequences touch" if model.is_moe else "")
+            + (f"; {shape.stages} stages in turn, one batch under way" if shape.stages > 1 else ""),
         ),
     )
+
+
+class _Shape(Struct, frozen=True, kw_only=True):
+    """How an instance's ranks are dealt out: `ways` of them compute one batch's tokens in each of `stages`, beside `batches` - 1
+    others, and `sharing` batches meet at the same experts."""
+
+    ways: int
+    stages: int
+    batches: int
+    sharing: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Shape:
+        rules = find_scheduling(plan.inputs.engine)(plan)
+        stages = max(plan.inputs.pp, 1)
+        ranks = sum(len(rank.ranks) for rank in plan.ranks) // stages
+        return cls(
+            ways=max(ranks // rules.batches, 1),
+            stages=stages,
+            batches=rules.batches,
+            sharing=rules.batches if rules.batches_share_experts else 1,
+        )
 
 
 def touched_experts(num_experts: int, top_k: int, tokens: int) -> float:
@@ -96,12 +128,12 @@ def touched_experts(num_experts: int, top_k: int, tokens: int) -> float:
     return num_experts * (1 - (1 - min(top_k, num_experts) / num_experts) ** tokens)
 
 
-def _check_rates(plan: Plan, device: Device) -> None:
+def _check_rates(shape: _Shape, device: Device, *, is_moe: bool) -> None:
     needed = {
         "memory bandwidth": device.memory_bandwidth_bytes_per_s,
         "half-precision FLOPs": device.half_flops_per_s,
     }
-    if plan.inputs.tp > 1:
+    if shape.ways > 1 or (shape.sharing > 1 and is_moe):
         needed["link bandwidth"] = device.link_bandwidth_bytes_per_s or device.pcie_bandwidth_bytes_per_s
     missing = [name for name, rate in needed.items() if not rate]
     if missing:
@@ -122,7 +154,7 @@ def _computes_in_fp8(checkpoint: Checkpoint) -> bool:
     return "fp8" in name or "f8_e4m3" in name
 
 
-def _read_bytes(plan: Plan, checkpoint: Checkpoint, batch_seqs: int) -> float:
+def _read_bytes(plan: Plan, shape: _Shape, checkpoint: Checkpoint, batch_seqs: int) -> float:
     """Weights that a step reads one after another: of every stage, one rank's."""
     model = checkpoint.model
     total = read = 0.0
@@ -133,10 +165,10 @@ def _read_bytes(plan: Plan, checkpoint: Checkpoint, batch_seqs: int) -> float:
             continue
         share = 1.0
         if tensor.num_experts and tensor.layers:
-            share = _touched_share(model, tensor.layers[0], batch_seqs)
+            share = _touched_share(model, tensor.layers[0], batch_seqs * shape.sharing)
         total += stored.stored_bytes
         read += share * stored.stored_bytes
-    at_once = max(plan.inputs.tp * plan.inputs.dp, 1)
+    at_once = shape.ways * shape.batches
     held = sum(
         len(rank.ranks) * _held_bytes(rank, with_embedding=model.tie_word_embeddings) for rank in plan.ranks
     )
@@ -185,47 +217,22 @@ def _flops(model: Model) -> tuple[float, float]:
 
 def recompute_flops(model: Model) -> tuple[int, int]:
     """FLOPs of computing one token anew, the output head's left out, and of one (query, key) pair of attention."""
-    return round(_flops(model)[0]), sum(_pair_flops(model))
+    return round(_flops(model)[0]), sum(pair_flops(model))
 
 
-def _cache_bytes(plan: Plan, model: Model) -> tuple[Fraction, float]:
-    """Bytes of a rank's cache that a step reads for each cached token, and for each sequence whatever its length (windows,
-    taken as full, and states, read and written). Over all stages of a pipeline."""
-    if plan.kv_pool is None:
-        return Fraction(0), 0.0
-    stages = max(plan.inputs.pp, 1)
-    full, fixed = Fraction(0), Fraction(0)
-    for group in cache_shape(plan.kv_pool, model).groups:
-        kept = group.kept.window or group.kept.chunk
-        if group.constant_blocks or group.kind in CONSTANT:
-            fixed += 2 * _content_bytes(group)
-        elif kept:
-            fixed += kept * group.token_bytes
-        else:
-            full += group.token_bytes
-    return full * stages, float(fixed * stages)
+def _exchange(shape: _Shape, model: Model, device: Device, efficiency: Efficiency) -> tuple[float, int]:
+    """Time that one token takes on the link, and how often a step waits for it.
 
-
-def _content_bytes(group: CacheGroup) -> int:
-    return group.content_bytes * max(group.constant_blocks, 1)
-
-
-def _pair_flops(model: Model) -> Iterator[int]:
-    """FLOPs of attention for one query and one key, a layer at a time; windowed layers, whose pairs are bounded, count none."""
-    for mixer in model.token_mixers:
-        if isinstance(mixer, SlidingWindowAttention):
-            continue
-        if isinstance(mixer, FullAttention):
-            yield 2 * mixer.q_heads * (mixer.head_dim + mixer.v_head_dim)
-        elif isinstance(mixer, LatentAttention):
-            yield 2 * mixer.q_heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_head_dim)
-
-
-def _reduce_s(plan: Plan, model: Model, device: Device, efficiency: Efficiency) -> float:
-    """Time that one token's all-reduces take on the link: two a layer over tp ranks, in a ring; a link's sheet counts both
-    directions."""
-    tp = plan.inputs.tp
-    if tp == 1:
-        return 0.0
+    Ranks of one batch add up two results a layer in a ring. Batches that share experts gather their tokens and scatter the
+    results, once each a layer of experts. A link's sheet counts both directions.
+    """
     link = (device.link_bandwidth_bytes_per_s or device.pcie_bandwidth_bytes_per_s or 0) / 2 * efficiency.link
-    return 2 * model.num_layers * 2 * (tp - 1) / tp * model.hidden_size * 2 / link
+    seconds, times, row = 0.0, 0, 2 * model.hidden_size
+    if shape.ways > 1:
+        seconds += 2 * model.num_layers * 2 * (shape.ways - 1) / shape.ways * row / link
+        times += 2 * model.num_layers
+    if shape.sharing > 1 and model.is_moe:
+        layers = sum(isinstance(layer.channel_mixer, MixtureOfExperts) for layer in model.layers)
+        seconds += layers * 2 * (shape.sharing - 1) * row / link
+        times += 2 * layers
+    return seconds, times

@@ -28,6 +28,8 @@ def scheduling(plan: Plan) -> EngineScheduling:
     ratio = INITIAL_RATIO * (DP_ATTENTION if planned.switch("enable_dp_attention", False) else 1)
     return EngineScheduling(
         rules="sglang",
+        batches=max(plan.inputs.dp, 1),
+        batches_share_experts=planned.switch("enable_dp_attention", False),
         max_num_seqs=_requests(planned, context, tokens),
         max_num_batched_tokens=chunk if chunk > 0 else prefill,
         max_model_len=context,

@@ -30,6 +30,8 @@ def scheduling(plan: Plan) -> EngineScheduling:
     chunked = planned.switch("enable_chunked_prefill", False)
     return EngineScheduling(
         rules=RULES[policy],
+        batches=max(plan.inputs.tp, 1) if planned.switch("enable_attention_dp", False) else 1,
+        batches_share_experts=True,
         max_num_seqs=planned.count("max_batch_size"),
         max_num_batched_tokens=step,
         # Without chunks a prompt runs in one step, and none longer than a step is taken.

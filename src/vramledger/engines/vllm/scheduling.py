@@ -36,6 +36,8 @@ def scheduling(plan: Plan) -> EngineScheduling:
             aligned_commits=version.since(23),
             caps_admission=version.since(20, 2),
         ),
+        batches=max(plan.inputs.dp, 1),
+        batches_share_experts=True,
         max_num_seqs=planned.count("max_num_seqs"),
         max_num_batched_tokens=planned.count("max_num_batched_tokens"),
         max_model_len=planned.count("max_model_len"),
