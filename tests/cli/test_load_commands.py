@@ -81,6 +81,15 @@ def test_a_run_by_hand(trace: str, bare: tuple[str, ...], capsys: pytest.Capture
     assert found["conditions"]["step"]["evidence"]["kind"] == "assumed"
 
 
+def test_a_trace_sent_faster_says_so(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--blocks", "100", *bare, "--workload", trace, "--scale-time", "0.25")
+    _, found = document(capsys, "simulate", *asked)
+    assert found["conditions"]["workload"]["arrival_scale"] == 4.0
+    assert found["requests"]["offered_per_s"] == pytest.approx(8.0)
+
+
 def test_exit_codes_say_what_was_found(
     trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from vramledger.cli.options import OUTPUT, FiniteRange, GroupedOption
+from vramledger.cli.load_workload import sampling_options
+from vramledger.cli.options import (
+    OUTPUT,
+    FiniteRange,
+    GroupedOption,
+    device_option,
+    engine_option,
+    headers_option,
+)
+from vramledger.cli.workload_options import workload_options
 from vramledger.simulation.settings import Router, Scheduling, ToolWait
 
 POOL = "Pool and steps"
@@ -18,16 +27,16 @@ RUN = "Running"
 def pool_options() -> list[click.Option]:
     """Where blocks and step times come from, where not from a plan of MODEL and a roofline."""
     return [
+        _option("plan_file", "--plan", POOL, "A plan written by `vramledger plan --json`.", metavar="FILE"),
         _option(
-            "plan_file", "--plan", POOL, "The plan in a file of `vramledger plan --json`.", metavar="FILE"
+            "manifest_file", "--manifest", POOL, "Take the plan from a release manifest.", metavar="FILE"
         ),
-        _option("manifest_file", "--manifest", POOL, "The plan of a release manifest.", metavar="FILE"),
         _option(
             "blocks",
             "--blocks",
             POOL,
-            "Blocks of the pool, such as an engine printed, instead of the plan's; without a plan give --block-size, "
-            "--max-model-len, --max-num-seqs, --max-num-batched-tokens and --step-model too.",
+            "Blocks of the pool, for example as an engine printed them, instead of the plan's. Without a plan --block-size, "
+            "--max-model-len, --max-num-seqs, --max-num-batched-tokens and --step-model are needed too.",
             type=click.IntRange(1, 2**40),
             metavar="N",
         ),
@@ -35,14 +44,14 @@ def pool_options() -> list[click.Option]:
             "step_model",
             "--step-model",
             POOL,
-            "JSON of a step's time, fitted or your own; else a roofline of the device, which is assumed.",
+            "JSON with a step's costs, fitted or your own. Without it: a roofline of the device, which is assumed.",
             metavar="FILE",
         ),
         _option(
             "watermark",
             "--watermark",
             POOL,
-            "Share of blocks kept free when a request is admitted; the engine's own unless given.",
+            "Share of the blocks kept free when a request is admitted. Default: the engine's own.",
             type=FiniteRange(0, 1, max_open=True),
             metavar="SHARE",
         ),
@@ -56,7 +65,7 @@ def fleet_options() -> list[click.Option]:
             "scheduling",
             "--scheduling",
             FLEET,
-            "Whose rules decide what runs in a step; the planned engine's unless given.",
+            "Scheduler to simulate. Default: that of the planned engine.",
             type=click.Choice([item.value for item in Scheduling]),
         ),
         _option(
@@ -82,7 +91,7 @@ def fleet_options() -> list[click.Option]:
             "prefill_replicas",
             "--prefill-replicas",
             FLEET,
-            "So many of the replicas only prefill, and hand the KV over.",
+            "How many of the replicas only prefill and send the KV to the others.",
             type=click.IntRange(0, 4095),
             default=0,
             show_default=True,
@@ -92,14 +101,14 @@ def fleet_options() -> list[click.Option]:
             "link",
             "--link",
             FLEET,
-            "Bytes a second between prefill and decode replicas, such as 50GB.",
+            "Bandwidth between prefill and decode replicas in bytes a second, such as 50GB.",
             metavar="SIZE",
         ),
         _option(
             "tool_wait",
             "--tool-wait",
             FLEET,
-            "What becomes of a conversation's KV between its turns.",
+            "What happens to a conversation's KV between its turns: release keeps it until it is evicted (as engines do), preserve pins it, swap moves it to the host, discard drops it.",
             type=click.Choice([item.value for item in ToolWait]),
             default=ToolWait.RELEASE.value,
             show_default=True,
@@ -108,7 +117,7 @@ def fleet_options() -> list[click.Option]:
             "host_link",
             "--host-link",
             FLEET,
-            "Bytes a second between device and host, for --tool-wait swap, such as 25GB.",
+            "Bandwidth between device and host in bytes a second, for --tool-wait swap, such as 25GB.",
             metavar="SIZE",
         ),
         _option(
@@ -121,12 +130,18 @@ def aim_options() -> list[click.Option]:
     """What a request must meet, and how many must."""
     milliseconds: dict[str, Any] = {"type": FiniteRange(0, min_open=True), "metavar": "MS"}
     return [
-        _option("slo_ttft_ms", "--slo-ttft-ms", AIMS, "Longest time to the first token.", **milliseconds),
+        _option(
+            "slo_ttft_ms",
+            "--slo-ttft-ms",
+            AIMS,
+            "Longest time to the first token that a request may take.",
+            **milliseconds,
+        ),
         _option(
             "slo_tpot_ms",
             "--slo-tpot-ms",
             AIMS,
-            "Longest mean time an output token after the first.",
+            "Longest mean time per output token after the first.",
             **milliseconds,
         ),
         _option(
@@ -143,6 +158,32 @@ def aim_options() -> list[click.Option]:
             metavar="SHARE",
         ),
     ]
+
+
+def load_arguments(requests: int) -> list[click.Parameter]:
+    """What both commands begin with: the question, the workload (`requests` of it unless it is said), pool, fleet and aims."""
+    return [
+        click.Argument(["model"], metavar="[MODEL]", required=False),
+        device_option(required=False),
+        engine_option(),
+        headers_option(),
+        *sampling_options(requests),
+        *workload_options(),
+        *pool_options(),
+        *fleet_options(),
+        *aim_options(),
+    ]
+
+
+def how_option() -> GroupedOption:
+    """Which of the two simulators runs."""
+    return GroupedOption(
+        ["how", "--how"],
+        type=click.Choice(["auto", "compiled", "reference"]),
+        default="auto",
+        help="Which of the two simulators runs, which give equal results. auto: the compiled one where it covers the settings.",
+        group=RUN,
+    )
 
 
 def file_option(name: str, flag: str, text: str, metavar: str = "FILE") -> GroupedOption:

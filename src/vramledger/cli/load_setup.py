@@ -44,6 +44,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     flags: Mapping[str, object]
 
     @property
+    def sources(self) -> tuple[str | None, ...]:
+        """The files that are read, None for those not given."""
+        return (self.model, self.plan_file, self.manifest_file, self.step_model)
+
+    @property
     def slo(self) -> Slo:
         from vramledger.simulation.settings import Slo
 
@@ -60,14 +65,14 @@ class Setup(Struct, frozen=True, kw_only=True):
     device: Device | None = None
 
 
-def asked_of(options: Mapping[str, object]) -> tuple[Asked, dict[str, object]]:
-    """What this module reads of a command's options, and the rest. Engine flags are what is left in neither."""
+def asked_of(options: Mapping[str, object]) -> Asked:
+    """A command's options; what is none of the fields is a flag of the engine."""
     own = {name: options[name] for name in Asked.__struct_fields__ if name != "flags"}
-    rest = {name: value for name, value in options.items() if name not in own}
-    return Asked(**own, flags={}), rest  # type: ignore[arg-type]
+    flags = {name: value for name, value in options.items() if name not in own}
+    return Asked(**own, flags=flags)  # type: ignore[arg-type]
 
 
-def setup_of(asked: Asked) -> Setup:
+def setup_of(asked: Asked, *, follow_parents: bool = True) -> Setup:
     """The settings. Raises FlagError for options that contradict each other or leave something open, and what planning raises."""
     from msgspec.structs import replace
 
@@ -105,6 +110,7 @@ def setup_of(asked: Asked) -> Setup:
         slo=asked.slo,
         host_link_bytes_per_s=_size("host-link", asked.host_link),
         host_swap_bytes=_size("host-swap", asked.host_swap),
+        follow_parents=follow_parents,
     )
     if settings.tool_wait is ToolWait.SWAP and not (
         settings.host_link_bytes_per_s and settings.host_swap_bytes

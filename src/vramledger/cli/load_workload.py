@@ -25,11 +25,13 @@ TRACE_ONLY = ("trace_format", "trace_columns", "time_unit")
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """Replications of a workload, one of a trace; `cohorts` are those they were sampled from."""
+    """Replications of a workload, one of a trace; `cohorts` are those they were sampled from, and `arrival_scale` is how many
+    times as fast as its own times a trace is sent."""
 
     workloads: tuple[Any, ...]
     arrival: Literal["poisson", "trace", "steady", "burst"]
     cohorts: tuple[Cohort, ...] = ()
+    arrival_scale: float = 1.0
 
 
 def sampling_options(requests: int) -> list[GroupedOption]:
@@ -38,28 +40,28 @@ def sampling_options(requests: int) -> list[GroupedOption]:
         _option(
             "workload",
             "--workload",
-            "A trace, or what is sampled: cohorts (.toml, .json) or clients (NAME.rates.parquet).",
+            "A trace, or something to sample requests from: cohorts (.toml, .json) or clients (NAME.rates.parquet).",
             required=True,
             metavar="FILE",
         ),
         _option(
             "requests",
             "--requests",
-            f"Requests to sample, {requests:,} unless given; of a trace the first N.",
+            f"How many requests to sample, {requests:,} unless given; of a trace the first N are taken.",
             type=click.IntRange(1, 10**9),
             metavar="N",
         ),
         _option(
             "rate",
             "--rate",
-            "Arrivals a second of all cohorts (an agent's are sessions) or clients together, instead of their own; of a trace without times.",
+            "Arrivals a second of all cohorts or clients together, instead of their own rates (agents: sessions a second); or the rate at which to send a trace that has no times.",
             type=FiniteRange(0, 1e7, min_open=True),
             metavar="X",
         ),
         _option(
             "seed",
             "--seed",
-            "Seed of what is sampled.",
+            "Seed of the sampling.",
             type=click.IntRange(0, 2**63 - 1),
             default=0,
             show_default=True,
@@ -92,7 +94,8 @@ def sent_by(
             options = {**options, "limit": min(requests, options.get("limit") or requests)}
         trace = read_chosen(file, options, max_model_len=max_model_len)
         if rate is None:
-            return Sent(workloads=(trace,), arrival="trace")
+            scale = 1 / (options.get("scale_time") or 1)
+            return Sent(workloads=(trace,), arrival="trace", arrival_scale=scale)
         seeds = range(seed, seed + replications)
         return Sent(workloads=tuple(_timed(trace, rate, one) for one in seeds), arrival="poisson")
     for name in TRACE_ONLY:

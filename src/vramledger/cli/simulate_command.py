@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from vramledger.cli.load_options import aim_options, file_option, fleet_options, pool_options
-from vramledger.cli.load_workload import sampling_options
-from vramledger.cli.options import (
-    EngineCommand,
-    GroupedOption,
-    device_option,
-    engine_option,
-    exit_zero_option,
-    headers_option,
-    json_option,
-)
-from vramledger.cli.workload_options import workload_options
+from vramledger.cli.load_options import FLEET, file_option, how_option, load_arguments
+from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
+from vramledger.cli.workload_options import take_reading
 
 if TYPE_CHECKING:
     from vramledger.cli.load_setup import Setup
+    from vramledger.cli.load_workload import Sent
     from vramledger.report.simulation_document import Simulation
     from vramledger.simulation.tool_waits import ToolWaitRow
     from vramledger.workload.columns import Workload
 
 REQUESTS = 10_000
 
-_HELP = """What a workload does to the KV pool that a plan leaves: latencies, goodput over what was offered, the pool over time,
-preemptions, and which way to run out of memory threatens.
+_HELP = """Simulate a workload on the KV pool that a plan leaves: latencies, goodput over all offered requests, the pool over time,
+preemptions, and how near each way to run out of memory is.
 
 MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision]); without one, give
---plan, --manifest or --blocks. Times are those of a step model: a roofline of the device (assumed) unless --step-model has one."""
+--plan, --manifest or --blocks. How long a step takes comes from --step-model, else from a roofline of the device (assumed)."""
 
 _EPILOG = """\b
 Examples:
@@ -73,21 +63,13 @@ def run_simulate(
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.cli.termination import ends_when_told
 
-    reading = {
-        option.name: options.pop(option.name) for option in workload_options() if option.name is not None
-    }
-    asked, flags = asked_of({"model": model, **options})
-    check_out(
-        picture,
-        (workload, model, asked.plan_file, asked.manifest_file, asked.step_model),
-        flag="--picture",
-    )
-    setup = setup_of(replace(asked, flags=flags))
-    if not reading["follow_parents"]:
-        setup = replace(setup, settings=replace(setup.settings, follow_parents=False))
+    reading = take_reading(options)
+    asked = asked_of({"model": model, **options})
+    check_out(picture, (workload, *asked.sources), flag="--picture")
+    setup = setup_of(asked, follow_parents=reading["follow_parents"])
     sent = sent_by(workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed)
     with ends_when_told():
-        found = _simulated(setup, sent.workloads[0], seed=seed, goodput=goodput, how=how, output=output)
+        found = _simulated(setup, sent, seed=seed, goodput=goodput, how=how, output=output)
     if compare:
         found = replace(found, tool_waits=_compared(setup, sent.workloads[0]))
     if picture is not None:
@@ -113,7 +95,7 @@ def run_simulate(
 
 
 def _simulated(
-    setup: Setup, workload: Workload, *, seed: int, goodput: float, how: str, output: str | None
+    setup: Setup, sent: Sent, *, seed: int, goodput: float, how: str, output: str | None
 ) -> Simulation:
     """One run, its outcomes summed up (and written) as they come."""
     from contextlib import ExitStack
@@ -128,7 +110,7 @@ def _simulated(
     from vramledger.simulation.run import simulate
     from vramledger.simulation.summary import pool_summary
 
-    settings = setup.settings
+    settings, workload = setup.settings, sent.workloads[0]
     made = Summariser(settings.slo, workload.header.tenants)
     # A second pass through the workload, for those that have several tenants.
     tenants = Tenants(workload) if len(workload.header.tenants) > 1 else None
@@ -153,6 +135,7 @@ def _simulated(
             pool_from=setup.pool_from,
             plan=setup.plan,
             requests=summary.all.offered,
+            arrival_scale=sent.arrival_scale,
             seed=seed,
             goodput=goodput,
         ),
@@ -179,27 +162,13 @@ command = EngineCommand(
     help=_HELP,
     epilog=_EPILOG,
     params=[
-        click.Argument(["model"], metavar="[MODEL]", required=False),
-        device_option(required=False),
-        engine_option(),
-        headers_option(),
-        *sampling_options(REQUESTS),
-        *workload_options(),
-        *pool_options(),
-        *fleet_options(),
-        *aim_options(),
-        GroupedOption(
-            ["how", "--how"],
-            type=click.Choice(["auto", "compiled", "reference"]),
-            default="auto",
-            help="Which of the two simulators, which agree: the compiled one where it can unless given.",
-            group="Running",
-        ),
+        *load_arguments(REQUESTS),
+        how_option(),
         GroupedOption(
             ["compare", "--compare-tool-waits"],
             is_flag=True,
-            help="Compare keeping, swapping and dropping KV between turns by what each wastes; --host-link for swapping.",
-            group="Scheduling and fleet",
+            help="Compare what keeping, swapping and dropping KV between turns waste; swapping needs --host-link.",
+            group=FLEET,
         ),
         file_option(
             "output",

@@ -26,46 +26,46 @@ def workload_options() -> list[GroupedOption]:
             "--format",
             type=click.Choice(list(FORMATS)),
             metavar="FORMAT",
-            help=f"The trace's format, else its content tells it: {', '.join(FORMATS)}.",
+            help=f"Format of the trace; found from its content unless given. One of {', '.join(FORMATS)}.",
         ),
         _option(
             "trace_columns",
             "--column",
             multiple=True,
             metavar="FIELD=NAME",
-            help="The trace's name of a field (prompt_tokens=ctx); may be repeated.",
+            help="Which column of the trace holds a field, as in prompt_tokens=ctx; may be repeated.",
         ),
         _option(
             "time_unit",
             "--time-unit",
             type=click.Choice(list(UNIT_NS)),
-            help="Unit of the trace's times, where it does not say it or says it wrong.",
+            help="Unit of the trace's times, where the trace does not state it or states it wrongly.",
         ),
         _option(
             "on_bad_row",
             "--on-bad-row",
             type=click.Choice(["error", "skip"]),
             default="error",
-            help="Rows that cannot be read: refuse the trace, or leave them out and count them.",
+            help="What to do with rows that cannot be read: refuse the trace, or skip them and count them.",
         ),
         _option(
             "link_turns",
             "--link-turns/--no-link-turns",
             default=True,
-            help="Name the blocks that a turn's output fills as the next turn does, so that it hits them.",
+            help="Let the next turn of a conversation hit the blocks that this turn's output filled, where the trace shows that it repeats them.",
         ),
         _option(
             "follow_parents",
             "--follow-parents/--no-follow-parents",
             default=True,
-            help="Send a turn so long after its parent's end as recorded, not at its recorded time.",
+            help="Send a turn after the simulated end of the turn before it plus the recorded pause, instead of at its recorded time.",
         ),
         _option(
             "conversation_starts",
             "--conversation-starts",
             type=click.Choice(["poisson", "even", "together"]),
             default="poisson",
-            help="How conversations start whose trace has no common clock.",
+            help="When conversations start, in traces that record times only within a conversation.",
         ),
         _option(
             "conversation_gap_s",
@@ -73,7 +73,7 @@ def workload_options() -> list[GroupedOption]:
             type=FiniteRange(min=0, max=10**7),
             default=60.0,
             metavar="SECONDS",
-            help="Time between such starts, on average.",
+            help="Mean time between these starts.",
         ),
         _option(
             "workload_seed",
@@ -81,34 +81,39 @@ def workload_options() -> list[GroupedOption]:
             type=click.IntRange(min=0, max=2**63 - 1),
             default=0,
             metavar="N",
-            help="Seed of such starts, and of arrivals drawn anew.",
+            help="Seed of these starts and of --arrivals-at.",
         ),
         _option(
             "limit",
             "--limit",
             type=click.IntRange(min=1),
             metavar="N",
-            help="The first N requests alone.",
+            help="Read the first N requests only.",
         ),
         _option(
             "scale_time",
             "--scale-time",
             type=FiniteRange(min=1e-6, max=1e6),
             metavar="X",
-            help="All arrivals at X times their time: 0.5 doubles the rate.",
+            help="Multiply all arrival times by X: 0.5 doubles the rate.",
         ),
         _option(
             "arrivals_at",
             "--arrivals-at",
             type=FiniteRange(min=0, max=1e7, min_open=True),
             metavar="RATE",
-            help="Draw arrivals anew, so many a second (Poisson): for traces that have none.",
+            help="Replace the arrival times by a Poisson process of RATE requests a second.",
         ),
     ]
 
 
 def _option(name: str, flag: str, **more: Any) -> GroupedOption:
     return GroupedOption([name, flag], group=WORKLOAD, **more)
+
+
+def take_reading(options: dict[str, Any]) -> dict[str, Any]:
+    """The options above, taken out of all of a command's."""
+    return {option.name: options.pop(option.name) for option in workload_options() if option.name is not None}
 
 
 def read_chosen(file: str, workload: Mapping[str, Any], *, max_model_len: int | None = None) -> Workload:
