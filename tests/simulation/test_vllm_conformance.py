@@ -31,8 +31,9 @@ def test_the_record_has_what_matters_in_it() -> None:
     kinds = set()
     for path in RECORDED:
         for case, _ in read(path):
-            found = counted(steps_of(case))
-            seen = {name: seen[name] + found[name] for name in seen}
+            if min(seen.values()) <= 100:
+                found = counted(steps_of(case))
+                seen = {name: seen[name] + found[name] for name in seen}
             kinds.add((case["name"].partition("-")[0], case["settings"]["async_scheduling"]))
     assert kinds == {(family, is_async) for family in FAMILIES for is_async in (False, True)}
     assert seen["preemptions"] > 100

@@ -76,7 +76,7 @@ def test_coding_agents_reuse_as_much_as_in_their_trace() -> None:
     table = trace.table()
     turns = np.unique(table.conversation, return_counts=True)[1]
     assert agents.agent.turns.p50 == np.quantile(turns, 0.5, method="inverted_cdf")
-    sampled = sample_workload((agents,), requests=3000, seed=2, block_tokens=64)
+    sampled = sample_workload((agents,), requests=1000, seed=2, block_tokens=64)
     assert reused(sampled) == pytest.approx(reused(trace), abs=0.02)
 
 

@@ -56,7 +56,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload.of(header, columns_of(requests))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(workload=workloads())
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_what_is_written_reads_back_equal(tmp_path: Path, ending: str, workload: Workload) -> None:

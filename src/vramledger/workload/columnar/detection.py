@@ -13,8 +13,11 @@ from vramledger.workload.columnar.findings import Findings
 from vramledger.workload.columnar.formats import sglang_log, vllm_log
 from vramledger.workload.columnar.formats.agent_runs import agent_run_pieces
 from vramledger.workload.columnar.formats.agentic import agentic_workload
-from vramledger.workload.columnar.formats.measured import measured_pieces
-from vramledger.workload.columnar.formats.mooncake import bailian_pieces, mooncake_pieces
+from vramledger.workload.columnar.formats.block_lines import (
+    bailian_pieces,
+    measured_pieces,
+    mooncake_pieces,
+)
 from vramledger.workload.columnar.formats.named_files import (
     burstgpt_pieces,
     csv_pieces,
