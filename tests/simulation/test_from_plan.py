@@ -146,3 +146,17 @@ def test_every_engine_has_a_pool_and_a_scheduler(llama: Checkpoint) -> None:
         assert layout.num_blocks * layout.key_tokens == found.kv_pool.tokens.expected
         assert layout.num_blocks * layout.block_bytes == found.kv_pool.bytes.expected
         assert scheduler_of(found).max_num_seqs > 0
+
+
+def test_sglang_runs_as_many_as_it_has_states_and_shares_what_was_asked_for() -> None:
+    hybrid = plan(load_model(EXAMPLES / "Qwen3.5-27B"), "H100", engine="sglang")
+    assert hybrid.kv_pool is not None
+    states = next(group for group in hybrid.kv_pool.groups if group.kind == "mamba")
+    assert states.pool_blocks is not None
+    # SGLang holds five slots a request ready (kv_cache_configurator.py).
+    assert scheduler_of(hybrid).max_num_seqs == states.pool_blocks.expected // 5 < 10
+    deep = load_model(EXAMPLES / "DeepSeek-V3")
+    flags: dict[str, Any] = {"tp": 8, "context_length": 16384, "max_running_requests": 512}
+    assert scheduler_of(plan(deep, "H200", engine="sglang", **flags)).max_num_seqs == 512
+    shared = plan(deep, "H200", engine="sglang", dp=8, enable_dp_attention=True, **flags)
+    assert scheduler_of(shared).max_num_seqs == 64

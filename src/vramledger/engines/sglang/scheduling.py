@@ -10,6 +10,7 @@ from __future__ import annotations
 from vramledger.answer import Plan
 from vramledger.engines.scheduling import EngineScheduling, Planned
 from vramledger.errors import InputError
+from vramledger.pool import KvPool
 
 INITIAL_RATIO, FLOOR_SHARE, DECAY_STEPS = 0.7, 0.14, 600
 DP_ATTENTION = 0.3
@@ -30,7 +31,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
         rules="sglang",
         batches=max(plan.inputs.dp, 1),
         batches_share_experts=planned.switch("enable_dp_attention", False),
-        max_num_seqs=_requests(planned, context, tokens),
+        max_num_seqs=_requests(planned, pool, context),
         max_num_batched_tokens=chunk if chunk > 0 else prefill,
         max_model_len=context,
         chunked_prefill=chunk > 0,
@@ -44,8 +45,19 @@ def scheduling(plan: Plan) -> EngineScheduling:
     )
 
 
-def _requests(planned: Planned, context: int, tokens: int) -> int:
-    """What was asked for, or 512 contexts' worth of tokens within bounds; half of the pool's tokens at most
-    (model_runner_kv_cache_mixin.py)."""
-    default = max(min(int(tokens / context * CONTEXTS), MOST), FEWEST)
-    return max(1, min(planned.count("max_running_requests", default), tokens // 2))
+def _requests(planned: Planned, pool: KvPool, context: int) -> int:
+    """What was asked for (its share, where attention is data parallel), or 512 contexts' worth of tokens within bounds; half of the
+    pool's tokens at most, and no more than the pool of states has slots for (kv_cache_configurator.py, resolve_max_num_reqs)."""
+    tokens = pool.tokens.expected
+    found = planned.count("max_running_requests", 0)
+    if found:
+        shares = planned.count("dp_size", 1) if planned.switch("enable_dp_attention", False) else 1
+        found = max(1, found // shares)
+    else:
+        found = max(min(int(tokens / context * CONTEXTS), MOST), FEWEST)
+    slots = [
+        group.pool_blocks.expected // max(group.blocks_per_request, 1)
+        for group in pool.groups
+        if group.kind == "mamba" and group.pool_blocks is not None
+    ]
+    return max(1, min([found, tokens // 2, *slots]))
