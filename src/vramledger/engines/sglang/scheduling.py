@@ -23,7 +23,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
     pool = plan.kv_pool
     if pool is None:
         raise InputError("the plan leaves no KV pool: there is nothing to schedule over")
-    context, tokens = planned.count("context_length"), pool.tokens.expected
+    context = planned.count("context_length")
     chunk = planned.count("chunked_prefill_size")
     prefill = planned.count("max_prefill_tokens", 16_384)
     ratio = INITIAL_RATIO * (DP_ATTENTION if planned.switch("enable_dp_attention", False) else 1)
