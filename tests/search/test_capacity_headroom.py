@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
@@ -73,6 +74,20 @@ def test_poisson_arrivals_are_served_well_below_it_and_replications_widen_nothin
     assert found.replications == 2
     assert found.low < found.load < found.high
     assert answer(QUIET, *tables) == found
+
+
+def test_a_load_at_which_the_queue_only_grows_is_told_of() -> None:
+    question = Question(aim=0.95, resolution=0.1, with_headroom=False, with_changes=False)
+    assert not any("had not ended" in note for note in answer(question, table(400)).notes)
+    # Without an aim for the wait every load is met: the server ends its 5 a second, whatever comes.
+    server = replace(SERVER, slo=Slo(tpot_ms=200))
+    patient = study_of(WorkloadHeader(name="w", source="here"), {BASE: (table(400),)}, server, question)
+    with crew(patient, jobs=1) as work:
+        found = find_capacity(patient, question, work)
+    assert found.per_s is not None and found.per_s > 50
+    told = next(note for note in found.notes if "had not ended" in note)
+    assert "came and 5" in told or "came and 4.9" in told or "came and 5.0" in told
+    assert "--slo-ttft-ms" in told
 
 
 def test_several_processes_say_the_same() -> None:

@@ -83,6 +83,16 @@ def test_goodput_is_over_what_was_offered() -> None:
     assert summary_of(columns, Slo()).all.good == 5
 
 
+def test_a_client_that_left_slow_tokens_is_not_served_well() -> None:
+    left: dict[str, int | Status] = {"status": Status.CANCELLED, "output_tokens": 10}
+    # Ten tokens since the first came: the eleventh was due by 5 s after it.
+    rows = [outcome(0, end_ps=6 * S, **left), outcome(1, end_ps=7 * S + 1, **left)]
+    rows.append(outcome(2, status=Status.CANCELLED, first_token_ps=-1, end_ps=3 * S, output_tokens=0))
+    columns = outcome_columns(rows)
+    assert is_good(columns, Slo(tpot_ms=500)).tolist() == [True, False, True]
+    assert summary_of(columns, Slo(tpot_ms=500)).all.missed_tpot == 1
+
+
 def test_time_to_each_token_leaves_the_first_out() -> None:
     found = summary_of(outcome_columns([outcome(0), outcome(1, output_tokens=1)]), Slo()).all
     assert (found.tpot_ps.count, found.tpot_ps.p50) == (1, S // 10)

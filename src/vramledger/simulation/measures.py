@@ -119,9 +119,10 @@ def _misses(outcomes: OutcomeColumns, slo: Slo) -> tuple[Mask, Mask, Mask]:
     )
     tpot = np.zeros(len(finished), dtype=np.bool_)
     if slo.tpot_ms is not None:
-        gaps = outcomes.output_tokens - 1
+        # A client that left was waiting for one token more than it had.
+        gaps = outcomes.output_tokens - finished
         over_ps = outcomes.end_ps - outcomes.first_token_ps > gaps * _ps(slo.tpot_ms)
-        tpot = (finished & (gaps > 0) & over_ps) | ~(finished | cancelled)
+        tpot = (has_first & (gaps > 0) & over_ps) | ~(finished | cancelled)
     latency = np.zeros(len(finished), dtype=np.bool_)
     if slo.latency_ms is not None:
         over_ps = outcomes.end_ps - outcomes.sent_ps > _ps(slo.latency_ms)

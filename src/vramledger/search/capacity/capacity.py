@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,6 +27,8 @@ _PS_PER_MS = PS_PER_S // 1000
 SHORT = 10
 """A run that lasts fewer times its p99 latency than this says little of a steady load."""
 
+BACKLOG = 0.1
+"""A larger share of requests that have not ended when the last comes is told of."""
 BINDING = 0.5
 LEAST_SPANS = 3
 
@@ -318,6 +320,8 @@ def _notes(
             f"at the answer's load the requests come in {min(lengths):.1f} times the p99 latency; queues that build up more slowly are "
             f"not seen, so take a longer workload before you trust it"
         )
+    if found.load:
+        notes += _backlog(shown)
     if found.load and found.beyond is None:
         notes.append(
             f"at {found.load:.3g} times the workload's own rate, conversations come within {LEAST_SPANS} times what one takes: this "
@@ -329,6 +333,19 @@ def _notes(
             f"at {question.confidence:.0%} confidence at any load"
         )
     return tuple(notes)
+
+
+def _backlog(shown: Sequence[Measure]) -> Iterator[str]:
+    """That more requests come at the answer's load than end, where the replication that is worst in this tells so."""
+    worst = max(shown, key=lambda item: item.left_at_last_arrival / item.requests.offered, default=None)
+    if worst is None or worst.left_at_last_arrival <= BACKLOG * worst.requests.offered:
+        return
+    offered, left = worst.requests.offered, worst.left_at_last_arrival
+    yield (
+        f"at the answer's load {left:,} of {offered:,} requests had not ended when the last came: {worst.requests.offered_per_s:.3g}/s "
+        f"came and {worst.requests.offered_per_s * (offered - left) / offered:.3g}/s ended, so this is no load to be kept up; bound the "
+        f"wait (--slo-ttft-ms, --slo-latency-ms) or take a longer workload"
+    )
 
 
 def _length_of(requests: GroupSummary) -> float:
