@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
+from vramledger.simulation.compiled.loading import RULES
 from vramledger.simulation.run import simulate
-from vramledger.simulation.settings import Fleet, SchedulerSettings, SimulationSettings
+from vramledger.simulation.settings import Fleet, SchedulerSettings, Scheduling, SimulationSettings
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.columns import Workload, columns_of
 from vramledger.workload.request import Request, WorkloadHeader
@@ -51,15 +52,18 @@ def random_settings(random: Random) -> SimulationSettings:
     block = random.choice([1, 2, 4, 16])
     budget = random.choice([1, 3, 8, 16, 33, 100])
     max_model_len = random.choice([20, 60, 400])
-    chunked, is_ahead = random.random() < 0.8, random.random() < 0.4
+    scheduling = random.choice(list(RULES))
+    is_vllm = scheduling is Scheduling.VLLM
+    chunked, is_ahead = random.random() < 0.8, is_vllm and random.random() < 0.4
     scheduler = SchedulerSettings(
-        max_num_seqs=min(random.choice([1, 2, 5, 20]), budget if is_ahead else 20),
+        scheduling=scheduling,
+        max_num_seqs=min(random.choice([1, 2, 5, 20]), budget if is_ahead or not is_vllm else 20),
         max_num_batched_tokens=budget if chunked else max(budget, max_model_len),
         max_model_len=max_model_len,
         chunked_prefill=chunked,
         prefix_caching=random.random() < 0.8,
         async_scheduling=is_ahead,
-        priority=not is_ahead and random.random() < 0.3,
+        priority=is_vllm and not is_ahead and random.random() < 0.3,
         long_prefill_token_threshold=0 if is_ahead else random.choice([0, 0, 1, 5, 20]),
         long_prefill_alone_unbounded=random.random() < 0.5,
         watermark=random.choice([0.0, 0.0, 0.1]),

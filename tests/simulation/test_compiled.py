@@ -16,7 +16,7 @@ from tools.simulation_oracle import Case, difference, random_case, workload_of
 from vramledger.errors import InputError
 from vramledger.simulation.outcome_columns import OutcomeColumns
 from vramledger.simulation.run import simulate
-from vramledger.simulation.settings import Fleet
+from vramledger.simulation.settings import Fleet, Scheduling
 from vramledger.workload.request import Request
 
 
@@ -77,6 +77,7 @@ def test_a_step_planned_ahead_computes_one_token_more_where_more_are_expected() 
     case = a_case()
     scheduler = replace(
         case.settings.scheduler,
+        scheduling=Scheduling.VLLM,
         async_scheduling=True,
         priority=False,
         long_prefill_token_threshold=0,

@@ -23,9 +23,14 @@ class Uncovered(Exception):
 def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
     """Each thing in settings that the compiled simulator does not cover."""
     scheduler, layout, fleet, step = settings.scheduler, settings.layout, settings.fleet, settings.step
-    if scheduler.scheduling is not Scheduling.VLLM:
+    if scheduler.scheduling in (Scheduling.SGLANG, Scheduling.LLAMACPP):
         yield f"the scheduler {scheduler.scheduling.value}"
-    if scheduler.async_scheduling and (
+    elif scheduler.scheduling is not Scheduling.VLLM:
+        if scheduler.async_scheduling:
+            yield f"the scheduler {scheduler.scheduling.value} with asynchronous scheduling"
+        if scheduler.priority or scheduler.max_num_seqs > scheduler.max_num_batched_tokens:
+            yield f"the scheduler {scheduler.scheduling.value} with priorities or steps of fewer tokens than sequences"
+    elif scheduler.async_scheduling and (
         scheduler.priority
         or scheduler.long_prefill_token_threshold
         or scheduler.max_num_seqs > scheduler.max_num_batched_tokens
@@ -84,3 +89,10 @@ def uncovered_requests(batch: RequestColumns, settings: SimulationSettings) -> I
         yield "priorities beyond 4 million"
     if int(batch.boundary.max()) >= 2**31:
         yield "boundaries beyond 2 billion"
+
+
+def undecided(settings: SimulationSettings) -> str:
+    """What a run was found not to cover while it went on."""
+    if settings.scheduler.scheduling is Scheduling.VLLM:
+        return "a workload that evicts itself for ever under asynchronous scheduling"
+    return "a batch that was found to fit and then does not"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled import heap
+from vramledger.simulation.compiled.arrivals import blocks_at_most, enter_list, leave_list
 from vramledger.simulation.compiled.holdings import (
     covering,
     give_back,
@@ -36,6 +37,8 @@ from vramledger.simulation.compiled.memory import (
     IS_OVERRUN,
     KNOWN,
     LAG,
+    LATER_ONE,
+    LIST_FIRST,
     LOADED,
     LOST_TOKENS,
     NEXT_NUMBER,
@@ -45,12 +48,15 @@ from vramledger.simulation.compiled.memory import (
     PARENT,
     PAUSE,
     PHASE,
+    PREFILL,
     QUEUED,
     RANK,
     REFS,
+    RESERVED,
     RUN_FIRST,
     RUN_NODE,
     RUNNING,
+    SCHEDULING,
     SENDS,
     SENDS_AT,
     SENT,
@@ -90,6 +96,8 @@ def end(m: Memory, row: int, number: int, status: int, now_ps: int) -> None:
 def finish(m: Memory, row: int, number: int) -> None:
     """A decoding sequence has its last token."""
     leave_running(m, row, number)
+    leave_list(m, row)
+    m[RESERVED] -= blocks_at_most(m, row, m[BLOCK])
     overrun = 0
     if m[row + PHASE] == DECODE:
         stop_decoding(m, row)
@@ -158,6 +166,7 @@ def drop(m: Memory, number: int, status: int) -> None:
     """A request leaves from wherever it is."""
     row = row_of(m, number)
     phase = m[row + PHASE]
+    leave_list(m, row)
     if phase == QUEUED:
         unqueue(m, row)
     else:
@@ -165,10 +174,17 @@ def drop(m: Memory, number: int, status: int) -> None:
         if phase == DECODE:
             stop_decoding(m, row)
             m[row + KNOWN] = m[row + COMPUTED] + 1
-        computed = m[row + COMPUTED]
-        covered = computed + m[row + SHARE]
+        covered = m[row + COMPUTED] + m[row + SHARE]
+        held = covering(covered, m[BLOCK])
+        if m[SCHEDULING]:
+            # Its whole context's blocks were taken at once, and what is in them has had no names.
+            covered = m[row + COMPUTED]
+            if phase == PREFILL:
+                held = covering(m[row + KNOWN], m[BLOCK])
+            name_filled(m, row, covered)
         m[row + SHARE] = 0
-        give_back(m, row, covering(covered, m[BLOCK]), covered, NOBODY)
+        m[RESERVED] -= blocks_at_most(m, row, m[BLOCK])
+        give_back(m, row, held, covered, NOBODY)
         m[IS_BLOCKED] = 0
     end(m, row, number, status, m[NOW])
 
@@ -176,6 +192,12 @@ def drop(m: Memory, number: int, status: int) -> None:
 @compiled
 def drop_all(m: Memory, status: int) -> None:
     """Everything that was sent and is not over ends so."""
+    number = m[LIST_FIRST] if m[SCHEDULING] else NOBODY
+    while number != NOBODY:
+        after = m[row_of(m, number) + LATER_ONE]
+        if m[row_of(m, number) + PHASE] != QUEUED:
+            drop(m, number, status)
+        number = after
     while m[RUNNING]:
         drop(m, m[RUN_FIRST], status)
     while m[WAITING]:
@@ -230,6 +252,7 @@ def send(m: Memory, row: int, number: int, when: int) -> None:
         return
     m[row + RANK] = (m[row + RANK] << 40) + m[SENT_COUNT]
     m[SENT_COUNT] += 1
+    enter_list(m, row, number)
     for kind, column in enumerate((CANCEL, FIRST_DEADLINE, DEADLINE)):
         if m[row + column] >= 0:
             m[row + column] += when

@@ -16,7 +16,7 @@ from vramledger.simulation.compiled.ending import (
     send_until,
     withdraw_until,
 )
-from vramledger.simulation.compiled.holdings import start_decoding
+from vramledger.simulation.compiled.holdings import name_filled, start_decoding
 from vramledger.simulation.compiled.jit import compiled, entry
 from vramledger.simulation.compiled.memory import (
     BEGUN,
@@ -58,6 +58,7 @@ from vramledger.simulation.compiled.memory import (
     REPEATED_TOKENS,
     RUN_FIRST,
     SAMPLED_WAITING,
+    SCHEDULING,
     SHARE,
     STEP,
     STEPS,
@@ -71,6 +72,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.sampling import ending_tokens, sample_before
 from vramledger.simulation.compiled.stretch import decode, uniform_steps
+from vramledger.simulation.compiled.trtllm import schedule_trtllm
 from vramledger.simulation.compiled.vllm import schedule
 
 
@@ -89,7 +91,10 @@ def advance(m: Memory, until_ps: int) -> int:
             decode(m, steps)
             continue
         while True:
-            schedule(m)
+            if not m[SCHEDULING]:
+                schedule(m)
+            elif not schedule_trtllm(m):
+                return UNDECIDED
             count_plan(m)
             m[SAMPLED_WAITING] = m[WAITING]
             if m[PLAN_TOKENS] and is_livelocked(m):
@@ -209,6 +214,12 @@ def end_step(m: Memory, now_ps: int) -> None:
     m[NOW] = now_ps
     m[STEP] += 1
     m[DECODED_TOKENS] += m[DECODING]
+    if m[SCHEDULING]:
+        for place in range(m[PREFILLING]):
+            row = row_of(m, m[m[PREFILLS_AT] + place])
+            if m[row + COMPUTED] + m[row + SHARE] == m[row + KNOWN]:
+                name_filled(m, row, m[row + KNOWN])
+        finish_due(m)
     kept = 0
     for place in range(m[PREFILLING]):
         number = m[m[PREFILLS_AT] + place]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vramledger.simulation.compiled import memory as at
-from vramledger.simulation.compiled.coverage import Uncovered, uncovered_requests
+from vramledger.simulation.compiled.coverage import Uncovered, uncovered_requests, undecided
 from vramledger.simulation.compiled.engine import advance
 from vramledger.simulation.compiled.loading import fitting, new_memory, outcomes_of, with_batch
 from vramledger.simulation.compiled.memory import Ints
@@ -41,7 +41,7 @@ def simulate_fleet(
         memories.append(m)
         stops.append(advance(m, at.FOREVER))
         if stops[-1] == at.UNDECIDED:
-            raise Uncovered("a workload that evicts itself for ever under asynchronous scheduling")
+            raise Uncovered(undecided(settings))
         ended += int(m[at.ENDED_COUNT])
         if progress is not None:
             progress(ended)

@@ -49,6 +49,7 @@ from vramledger.simulation.compiled.memory import (
     RUN_LAST,
     RUN_NODE,
     RUNNING,
+    SCHEDULING,
     STEP,
     TAG,
     TURN,
@@ -211,7 +212,7 @@ def committed(m: Memory, row: int) -> int:
 def await_fill(m: Memory, row: int, number: int) -> None:
     """Notes when a decoding sequence will fill its next named block: in the scheduling of which step."""
     named = m[row + NAMED]
-    if m[CACHING] and named < m[row + KEYS]:
+    if m[CACHING] and named < m[row + KEYS] and not m[SCHEDULING]:
         make_room(m)
         step = fill_step(m, row)
         m[FILLS] = heap.push(m, m[FILLS_AT], m[FILLS], in_turn(m, row, step), number)

@@ -9,10 +9,17 @@ from vramledger.simulation.compiled import memory as at
 from vramledger.simulation.compiled.memory import Ints
 from vramledger.simulation.outcome import Status
 from vramledger.simulation.outcome_columns import OutcomeColumns
-from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.settings import Scheduling, SimulationSettings
 from vramledger.simulation.step_model import PS_PER_NS
 from vramledger.workload.columns import RequestColumns
 
+RULES = {
+    Scheduling.VLLM: at.VLLM,
+    Scheduling.TRTLLM_NO_EVICT: at.TO_THE_END,
+    Scheduling.TRTLLM_MAX_UTILIZATION: at.MOST_UTILIZATION,
+    Scheduling.STATIC_BATCH: at.STATIC_BATCH,
+}
+"""Whose rules are compiled."""
 _PAIRS = (at.FINISHES_AT, at.FILLS_AT, at.TIMERS_AT, at.SENDS_AT, at.RANKS_AT)
 _COUNTS = {at.TIMERS_AT: at.TIMERS, at.SENDS_AT: at.SENDS, at.RANKS_AT: at.RANKS,
            at.FINISHES_AT: at.FINISHES, at.FILLS_AT: at.FILLS}  # fmt: skip
@@ -43,6 +50,7 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         at.WATERMARK: int(scheduler.watermark * layout.num_blocks),
         at.RESERVE_FULL: scheduler.reserve_full_prompt,
         at.LAG: scheduler.async_scheduling,
+        at.SCHEDULING: RULES[scheduler.scheduling],
         at.UNCACHED_FIRST: layout.uncached_first,
         at.ID_TOKENS: id_tokens or 1,
         at.USABLE: usable,
@@ -71,7 +79,7 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         first + at.REFS: at.NOBODY,
     }.items():
         m[place] = value
-    m[[at.RUN_FIRST, at.RUN_LAST, at.WAIT_FIRST, at.WAIT_LAST]] = at.NOBODY
+    m[[at.RUN_FIRST, at.RUN_LAST, at.WAIT_FIRST, at.WAIT_LAST, at.LIST_FIRST, at.LIST_LAST]] = at.NOBODY
     return m
 
 
@@ -97,6 +105,7 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
 
     running = min(settings.scheduler.max_num_seqs, settings.layout.usable_blocks, len(records))
     keys = int(records[:, at.KEYS].max(initial=0))
+    chosen = 2 * min(settings.scheduler.max_num_seqs, len(records)) + 2 if m[at.SCHEDULING] else 0
     timers = int((records[:, [at.CANCEL, at.FIRST_DEADLINE, at.DEADLINE]] >= 0).sum())
     held_keys = min(running * keys, int(records[:, at.KEYS].sum()))
     arena = max(2 * held_keys, int(m[at.ARENA_TOP]))
@@ -111,6 +120,8 @@ def with_batch(m: Ints, batch: RequestColumns, settings: SimulationSettings, *, 
         else 0,
         at.PREFILLS_AT: max(running, int(m[at.PREFILLING])) + 1,
         at.ENDINGS_AT: max(running, int(m[at.ENDINGS])) + 1,
+        at.CHOSEN_AT: chosen,
+        at.AWAITED_AT: 2 * chosen,
         at.FOUND_AT: keys + 1,
         at.ARENA_AT: arena,
         at.IDS_AT: len(kept_ids) + len(ids),
@@ -177,10 +188,19 @@ def outcomes_of(m: Ints, count: int, *, replica: int = 0) -> OutcomeColumns:
 def fitting(batch: RequestColumns, settings: SimulationSettings) -> npt.NDArray[np.bool_]:
     """Which requests the model and the empty pool have room for (`reference.fits`)."""
     prompt, limit = batch.prompt_tokens, settings.scheduler.max_model_len
-    output = np.minimum(np.maximum(batch.output_tokens, 1), np.maximum(limit - prompt, 1))
+    output, expected = lengths(batch, limit)
     block = settings.layout.groups[0].block_tokens
-    blocks = (prompt + output - 1 + block - 1) // block
+    tokens = prompt + (output - 1 if settings.scheduler.scheduling is Scheduling.VLLM else expected)
+    blocks = (tokens + block - 1) // block
     return (prompt + 1 <= limit) & (blocks <= settings.layout.usable_blocks)
+
+
+def lengths(batch: RequestColumns, limit_tokens: int) -> tuple[Ints, Ints]:
+    """Output tokens of requests, and those that the engine expects at most (`schedulers.sequence.lengths_of`)."""
+    room = np.maximum(limit_tokens - batch.prompt_tokens, 1)
+    output = np.minimum(np.maximum(batch.output_tokens, 1), room)
+    expected = np.where(batch.max_output_tokens >= 0, batch.max_output_tokens, output)
+    return output, np.maximum(output, np.minimum(expected, room))
 
 
 def _records(
@@ -189,7 +209,7 @@ def _records(
     scheduler, block = settings.scheduler, settings.layout.groups[0].block_tokens
     rows = np.zeros((batch.rows, at.COLUMNS), dtype=np.int64)
     prompt = batch.prompt_tokens
-    output = np.minimum(np.maximum(batch.output_tokens, 1), np.maximum(scheduler.max_model_len - prompt, 1))
+    output, expected = lengths(batch, scheduler.max_model_len)
     tokens = prompt + output - 1
     ids = np.diff(batch.block_offsets)
     if scheduler.prefix_caching:
@@ -202,6 +222,7 @@ def _records(
         at.PROMPT: prompt,
         at.KNOWN: prompt,
         at.OUTPUT: output,
+        at.EXPECTED: expected,
         at.IDS_FROM: batch.block_offsets[:-1] - batch.block_offsets[0],
         at.IDS: ids,
         at.TAG: batch.boundary,
@@ -222,6 +243,7 @@ def _records(
         rows[:, column] = values
     for column in (
         at.CHILD, at.SIBLING, at.ADMITTED, at.FIRST_TOKEN, at.END, at.PREVIOUS, at.NEXT, at.RUN_NODE,
+        at.EARLIER, at.LATER_ONE,
     ):  # fmt: skip
         rows[:, column] = at.NOBODY
     return rows, batch.block_ids[batch.block_offsets[0] : batch.block_offsets[-1]]

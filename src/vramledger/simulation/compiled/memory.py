@@ -51,8 +51,12 @@ NOBODY = -1
     LAG, IN_FLIGHT, BEGUN, ENDINGS, ENDINGS_AT,
     # One of several replicas: those that are stuck wait for the others' ends.
     IS_OF_MANY,
-) = range(93)  # fmt: skip
-SCALARS = 93
+    # Engines that keep one list of all requests.
+    SCHEDULING, LIST_FIRST, LIST_LAST, RESERVED, CHOSEN_AT, AWAITED_AT, HAS_MIXED,
+) = range(100)  # fmt: skip
+SCALARS = 100
+VLLM, TO_THE_END, MOST_UTILIZATION, STATIC_BATCH = range(4)
+"""SCHEDULING: whose rules."""
 
 # A request's record: what it is.
 (
@@ -62,8 +66,9 @@ SCALARS = 93
     STATUS, ADMITTED, FIRST_TOKEN, END, HIT, RECOMPUTED, PREEMPTED,
     # Where it stands. COMPUTED is, while it decodes, its computed tokens less the decode steps done (STEP), so that it stays as it is.
     PHASE, COMPUTED, KNOWN, HIGH, PREVIOUS, NEXT, TURN, SHARE, IDENTIFIED, KEYS, NAMED, NODES_FROM, RUN_NODE, IS_OVERRUN, BEGAN,
-) = range(38)  # fmt: skip
-COLUMNS = 38
+    EXPECTED, EARLIER, LATER_ONE,
+) = range(41)  # fmt: skip
+COLUMNS = 41
 UNSENT, QUEUED, PREFILL, DECODE, OVER, ENDING = range(6)
 """ENDING has all its tokens, but the next step is planned before that is known."""
 

@@ -16,6 +16,8 @@ from vramledger.simulation.compiled.memory import (
     RANK,
     RANKS,
     RANKS_AT,
+    SCHEDULING,
+    TURN,
     WAIT_FIRST,
     WAIT_LAST,
     WAITING,
@@ -65,19 +67,24 @@ def append(m: Memory, row: int, number: int) -> None:
 
 @compiled
 def put_back(m: Memory, row: int, number: int) -> None:
-    """A request that was preempted: in front, or by its priority."""
+    """A request that was preempted: in front, by its priority, or at its old place."""
     if m[PRIORITY]:
         append(m, row, number)
         return
     m[row + PHASE] = QUEUED
-    first = m[WAIT_FIRST]
-    m[row + NEXT] = first
-    m[row + PREVIOUS] = NOBODY
-    if first == NOBODY:
+    before, after = NOBODY, m[WAIT_FIRST]
+    while m[SCHEDULING] and after != NOBODY and m[row_of(m, after) + TURN] < m[row + TURN]:
+        before, after = after, m[row_of(m, after) + NEXT]
+    m[row + NEXT] = after
+    m[row + PREVIOUS] = before
+    if after == NOBODY:
         m[WAIT_LAST] = number
     else:
-        m[row_of(m, first) + PREVIOUS] = number
-    m[WAIT_FIRST] = number
+        m[row_of(m, after) + PREVIOUS] = number
+    if before == NOBODY:
+        m[WAIT_FIRST] = number
+    else:
+        m[row_of(m, before) + NEXT] = number
     m[WAITING] += 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from vramledger.errors import InputError
 from vramledger.simulation.compiled import memory as at
-from vramledger.simulation.compiled.coverage import Uncovered, uncovered_requests
+from vramledger.simulation.compiled.coverage import Uncovered, uncovered_requests, undecided
 from vramledger.simulation.compiled.engine import advance
 from vramledger.simulation.compiled.loading import leading_outcomes, new_memory, outcomes_of, with_batch
 from vramledger.simulation.compiled.results import counters_of, samples_of
@@ -45,10 +45,7 @@ def simulate_compiled(
     for batch, until_ps in _batches(workload, settings, is_last_word=sink is not None):
         m = with_batch(m, batch, settings, told=told)
         if advance(m, until_ps) == at.UNDECIDED:
-            raise _cannot(
-                "a workload that evicts itself for ever under asynchronous scheduling",
-                sink is not None and has_told,
-            )
+            raise _cannot(undecided(settings), sink is not None and has_told)
         outcomes = leading_outcomes(m)
         told = len(outcomes.number)
         if told:

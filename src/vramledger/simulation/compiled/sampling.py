@@ -16,6 +16,7 @@ from vramledger.simulation.compiled.memory import (
     EXTRA_REFS,
     FINDABLE,
     FREE,
+    KNOWN,
     LOGICAL,
     PHASE,
     PHYSICAL,
@@ -29,6 +30,7 @@ from vramledger.simulation.compiled.memory import (
     SAMPLED_WAITING,
     SAMPLES,
     SAMPLES_AT,
+    SCHEDULING,
     SHARE,
     UNUSED,
     USABLE,
@@ -46,7 +48,7 @@ def sample_before(m: Memory, until_ps: int) -> None:
         logical = m[DECODED_TOKENS] + m[DECODING]
         for place in range(m[PREFILLING]):
             row = row_of(m, m[m[PREFILLS_AT] + place])
-            logical += m[row + COMPUTED] + m[row + SHARE]
+            logical += m[row + KNOWN] if m[SCHEDULING] else m[row + COMPUTED] + m[row + SHARE]
         logical += ending_tokens(m)
         row = m[SAMPLES_AT] + m[SAMPLES] * SAMPLE_COLUMNS
         m[row + AT] = m[SAMPLES] * m[SAMPLE_SPACING]

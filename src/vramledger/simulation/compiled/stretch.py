@@ -35,6 +35,8 @@ from vramledger.simulation.compiled.memory import (
     SAMPLE_SPACING,
     SAMPLED_WAITING,
     SAMPLES,
+    SCHEDULING,
+    STATIC_BATCH,
     STEP,
     STEPS,
     TIME_LIMIT,
@@ -105,7 +107,13 @@ def steps_to_reach(m: Memory, duration_ps: int, most: int) -> int:
 @compiled
 def uniform_steps(m: Memory, until_ps: int) -> int:
     """Steps that can be done at once, up to and including the next one at whose end something happens; 0 if the next step is special."""
-    if m[PREFILLING] or m[ENDINGS] or not m[DECODING] or m[DECODING] > m[BUDGET]:
+    # Contexts that were cut wait while a static batch generates.
+    if (
+        (m[PREFILLING] and m[SCHEDULING] != STATIC_BATCH)
+        or m[ENDINGS]
+        or not m[DECODING]
+        or m[DECODING] > m[BUDGET]
+    ):
         return 0
     if m[WAITING] and not m[IS_BLOCKED]:
         return 0
