@@ -9,11 +9,17 @@ import pytest
 
 from vramledger.answer import Plan
 from vramledger.errors import InputError
+from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import load_model, plan
 from vramledger.simulation.from_plan import layout_of, scheduler_of
-from vramledger.simulation.settings import Scheduling
+from vramledger.simulation.outcome import Status
+from vramledger.simulation.run import simulate
+from vramledger.simulation.settings import Scheduling, SimulationSettings
+from vramledger.simulation.step_model import StepModel
+from vramledger.workload.columns import Workload, columns_of
+from vramledger.workload.request import Request, WorkloadHeader
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -129,6 +135,33 @@ def test_tensorrt_llm_by_policy(llama: Checkpoint) -> None:
     assert scheduler_of(on_h100(llama, "tensorrt-llm")).scheduling is Scheduling.TRTLLM_NO_EVICT
     evicting = on_h100(llama, "tensorrt-llm", capacity_scheduler_policy="MAX_UTILIZATION")
     assert scheduler_of(evicting).scheduling is Scheduling.TRTLLM_MAX_UTILIZATION
+
+
+def test_tensorrt_llm_bounds_prompts_by_a_step_and_answers_by_the_sequence(llama: Checkpoint) -> None:
+    found = on_h100(llama, "tensorrt-llm", max_seq_len=32768)
+    scheduler = scheduler_of(found)
+    assert (scheduler.chunked_prefill, scheduler.max_num_batched_tokens, scheduler.max_model_len) == (
+        False,
+        8192,
+        32768,
+    )
+    step = StepModel(
+        overhead_ps=10**9,
+        floor_ps=0,
+        token_ps=0,
+        decode_seq_ps=0,
+        kv_token_ps=0,
+        evidence=assumed("this test"),
+    )
+    asked = [Request(arrival_ns=0, prompt_tokens=prompt, output_tokens=900) for prompt in (8000, 8193)]
+    _, columns = simulate(
+        Workload.of(WorkloadHeader(name="w", source="here"), columns_of(asked)),
+        SimulationSettings(layout=layout_of(found), scheduler=scheduler, step=step),
+    )
+    assert columns is not None
+    assert columns.status.tolist() == [Status.FINISHED, Status.NEVER_FITS]
+    # 8,900 tokens in all: more than a step, and less than max_seq_len.
+    assert columns.output_tokens.tolist() == [900, 0]
 
 
 def test_llamacpp_has_slots(llama: Checkpoint) -> None:

@@ -78,6 +78,11 @@ def stalls(requests: GroupSummary, settings: SimulationSettings, pool: PoolSumma
         found.append(
             f"{counted(requests.never_fits, 'request')} can never be served ({_numbers(requests.never_fits_numbers, requests.never_fits)}): "
             f"longer than max_model_len {settings.scheduler.max_model_len:,} or than the whole pool of {pool.capacity_tokens:,} tokens"
+            + (
+                ""
+                if settings.scheduler.chunked_prefill
+                else f", or than a step of {settings.scheduler.max_num_batched_tokens:,}"
+            )
         )
     if requests.livelocked:
         found.append(

@@ -98,6 +98,16 @@ def simulate_by_reference(
     return run, None
 
 
+STEPS_FOR_WHOLE_PROMPTS = (
+    Scheduling.SGLANG,
+    Scheduling.TRTLLM_NO_EVICT,
+    Scheduling.TRTLLM_MAX_UTILIZATION,
+    Scheduling.STATIC_BATCH,
+)
+"""Without chunked prefill SGLang computes a prompt that is longer than a step in one, and TensorRT-LLM refuses it alone; others do
+not start where the model allows such prompts."""
+
+
 def check(settings: SimulationSettings) -> None:
     """Raises InputError where settings contradict themselves."""
     for message in _contradictions(settings):
@@ -113,7 +123,8 @@ def _contradictions(settings: SimulationSettings) -> Iterator[str]:
             yield f"{name} is {getattr(scheduler, name)}: at least 1 is needed"
     if not 0 <= scheduler.watermark < 1:
         yield f"watermark is {scheduler.watermark}: a share of the blocks from 0 to below 1 is needed"
-    if not scheduler.chunked_prefill and scheduler.max_num_batched_tokens < scheduler.max_model_len:
+    is_whole = not scheduler.chunked_prefill and scheduler.scheduling not in STEPS_FOR_WHOLE_PROMPTS
+    if is_whole and scheduler.max_num_batched_tokens < scheduler.max_model_len:
         yield (
             f"max_num_batched_tokens is {scheduler.max_num_batched_tokens} and max_model_len {scheduler.max_model_len}: "
             "without chunked prefill a prompt of the full length must fit one step"

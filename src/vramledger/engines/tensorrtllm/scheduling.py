@@ -34,8 +34,7 @@ def scheduling(plan: Plan) -> EngineScheduling:
         batches_share_experts=True,
         max_num_seqs=planned.count("max_batch_size"),
         max_num_batched_tokens=step,
-        # Without chunks a prompt runs in one step, and none longer than a step is taken.
-        max_model_len=length if chunked else min(length, step),
+        max_model_len=length,
         chunked_prefill=chunked,
         prefix_caching=planned.switch("enable_block_reuse", True),
         async_scheduling=planned.text("backend", "pytorch") == "pytorch",

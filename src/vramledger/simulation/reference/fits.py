@@ -24,6 +24,9 @@ def can_ever_fit(settings: SimulationSettings, request: Request) -> bool:
             room = output_room(usable_blocks * page_tokens, request.prompt_tokens, page_tokens)
             return room >= 1
         case Scheduling.TRTLLM_NO_EVICT | Scheduling.STATIC_BATCH | Scheduling.TRTLLM_MAX_UTILIZATION:
+            # Without chunks a prompt runs in one step, and none longer than a step is taken (llmapi/llm.py, _check_arguments).
+            if not scheduler.chunked_prefill and request.prompt_tokens > scheduler.max_num_batched_tokens:
+                return False
             # The first two reserve all that was asked for; the third looks a step ahead, up to that.
             tokens = request.prompt_tokens + expected_tokens
         case Scheduling.VLLM | Scheduling.LLAMACPP:
