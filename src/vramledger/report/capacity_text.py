@@ -28,7 +28,9 @@ def capacity_lines(answer: Answer, *, width: int = 80) -> Iterator[Line]:
     yield from wrapped(answer.summary, width, rest="  ", style="good" if found.load else "bad")
     step = answer.conditions.settings.step
     yield from wrapped(
-        f"if steps take as long as is {step.evidence.kind.value}: {step.evidence.source}", width, rest="  "
+        f"provided that steps take the {step.evidence.kind.value} time: {step.evidence.source}",
+        width,
+        rest="  ",
     )
     yield from wrapped(f"what binds there: {_binding(found)}", width, rest="  ")
     for note in found.notes:
@@ -60,22 +62,22 @@ def capacity_lines(answer: Answer, *, width: int = 80) -> Iterator[Line]:
 
 
 def _binding(found: Capacity) -> str:
-    """The resources that bind, each with what a quarter more of it recovers."""
+    """The resources that bind, each with the share of the missed goodput that a quarter more of it recovers."""
     if found.beyond is None:
         return "nothing, up to the loads that were tried"
     recovered = {item.resource: item.recovered for item in found.reliefs}
     if found.binds:
         texts = [f"{_RESOURCES[name]} ({recovered.get(name, 0.0):.0%})" for name in found.binds]
-        return f"{' and '.join(texts)}: so much of what the next load misses does a quarter more recover"
+        return f"{' and '.join(texts)}: the share of the goodput missed at the next higher load that a quarter more of it recovers"
     best = max(found.reliefs, key=lambda item: item.recovered)
-    return f"no resource alone; a quarter more of {_RESOURCES[best.resource]} recovers {best.recovered:.0%} of what the next load misses"
+    return f"no resource alone; a quarter more of {_RESOURCES[best.resource]} recovers {best.recovered:.0%} of the goodput missed at the next higher load"
 
 
 def _pool(found: Capacity, width: int) -> Iterator[Line]:
     """Requests and pool at the answer's load."""
     if found.at is None or found.pool is None:
         return
-    where = "at that load" if found.load else "at the least load tried"
+    where = "at that load" if found.load else "at the lowest load tried"
     requests, pool = found.at, found.pool
     yield line(f"{where}, one replica", "head")
     rows: list[tuple[str, ...]] = [("", "p50", "p95", "p99", "peak")]
@@ -123,9 +125,9 @@ def _headroom(found: Capacity, width: int) -> Iterator[Line]:
     yield from _burst_table(found)
     for restart in found.restarts:
         calm = (
-            "aims not met again while requests last"
+            "the aims are not met again before the requests end"
             if restart.calm_s is None
-            else f"aims met again after {restart.calm_s:,.1f} s"
+            else f"the aims are met again after {restart.calm_s:,.1f} s"
         )
         yield from wrapped(
             f"restart after {restart.down_s:g} s down: {restart.herd:,} requests at once, "
@@ -192,7 +194,7 @@ def _loads(found: Capacity, width: int) -> Iterator[Line]:
     if len(found.points) > MOST_LOADS:
         yield line(f"  and {len(found.points) - MOST_LOADS} further away; --json has all", "dim")
     yield from wrapped(
-        "ms, the worst replication; left: requests not ended when the last came",
+        "times in ms, of the worst replication; left: requests not finished when the last one arrived",
         width,
         first="  ",
         style="dim",

@@ -49,7 +49,7 @@ def simulation_lines(found: Simulation, *, width: int = 80) -> Iterator[Line]:
     yield from pool_lines(found.pool, found.run.samples, width)
     yield from wrapped(_work(found), width, first="  ", rest="    ")
     yield line()
-    yield line("which way to run out of memory threatens", "head")
+    yield line("ways to run out of memory", "head")
     yield from finding_lines(found.findings, width)
     if found.tool_waits is not None:
         yield line()
@@ -64,8 +64,8 @@ def simulation_lines(found: Simulation, *, width: int = 80) -> Iterator[Line]:
 def condition_in_short(found: Simulation) -> str:
     """The weakest condition, right under the answer."""
     step = found.conditions.settings.step
-    error = "" if step.relative_error is None else f" ({step.relative_error:.1%} off where it was fitted)"
-    return f"if steps take as long as is {step.evidence.kind.value}{error}: {step.evidence.source}"
+    error = "" if step.relative_error is None else f", off by {step.relative_error:.1%} where it was fitted"
+    return f"provided that steps take the {step.evidence.kind.value} time: {step.evidence.source}{error}"
 
 
 def latency_lines(requests: GroupSummary, found: Simulation) -> list[Line]:
@@ -214,10 +214,10 @@ def finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
 
 
 def tool_wait_lines(rows: Sequence[ToolWaitRow], width: int) -> Iterator[Line]:
-    """Ways to treat a conversation's KV between turns, the least wasteful first, and from which wait on to let go."""
+    """Ways to treat a conversation's KV between turns, the least wasteful first, and after how long a wait it is best let go."""
     best = min((row for row in rows if row.policy != _HINDSIGHT), key=lambda row: row.waste_token_s)
     least = next((row.waste_token_s for row in rows if row.policy == _HINDSIGHT), 0.0)
-    yield line(f"KV between turns: what {rows[0].waits:,} waits waste, if the pool is full", "head")
+    yield line(f"KV between turns: what {rows[0].waits:,} waits would waste in a full pool", "head")
     after = (
         ""
         if best.patience_s is None

@@ -134,18 +134,18 @@ def _prefill(settings: SimulationSettings, requests: GroupSummary, plan: Plan | 
     longest = requests.longest_prompt_tokens
     chunk = longest if whole else min(longest, scheduler.max_num_batched_tokens)
     step = max(longest, scheduler.max_num_batched_tokens) if whole else scheduler.max_num_batched_tokens
-    said = f"longest prompt {longest:,} tokens, at most {chunk:,} of one in a step of up to {step:,}"
+    said = f"longest prompt {longest:,} tokens; a step computes at most {chunk:,} of one prompt and {step:,} in all"
     if plan is None or not plan.ranks:
-        return _untold(shortage, f"{said}; no plan says what activation is held for")
+        return _untold(shortage, f"{said}; the activation memory is not known without a plan")
     sized = _sized_tokens(plan)
     level, text = _occupied(plan, Phase.PREFILL)
     if sized is not None and step > sized:
         return Finding(
             shortage=shortage,
             level=Level.THREATENS,
-            summary=f"{said}; the plan holds activation for {sized:,} tokens only ({text})",
+            summary=f"{said}; the plan's activation memory is sized for only {sized:,} tokens ({text})",
         )
-    held = "" if sized is None else f"; the plan holds activation for {sized:,}"
+    held = "" if sized is None else f"; the plan's activation memory is sized for {sized:,}"
     return Finding(shortage=shortage, level=level, summary=f"{said}{held}: {text}")
 
 
@@ -173,7 +173,7 @@ def _decode(requests: GroupSummary, pool: PoolSummary, run: Run) -> Finding:
             shortage=shortage,
             level=Level.THREATENS,
             at_ps=pool.first_full_ps,
-            summary=f"{counted(requests.failed, 'request')} ended with an error when the cells ran out: slots share more than there is; {top}",
+            summary=f"{counted(requests.failed, 'request')} ended with an error: the slots together need more KV cells than there are; {top}",
         )
     full = f"{pool.full_ps / PS_PER_S / 60:,.1f} min above {FULL:.0%} of the blocks ({pool.full_share:.1%} of the time)"
     preemptions = sum(item.preemptions for item in run.counters)
@@ -205,7 +205,7 @@ def _fragmentation(pool: PoolSummary) -> Finding:
     if waste is None:
         return _untold(shortage, "the pool has several groups: what last blocks waste is not sampled")
     share = waste.mean / max(waste.mean + pool.active_tokens.mean, 1.0)
-    text = f"last blocks waste {waste.p95:,} tokens (p95), {share:.1%} of what is held; blocks of one size leave no other gaps"
+    text = f"partly filled last blocks waste {waste.p95:,} tokens (p95), {share:.1%} of what is held; blocks of one size fragment in no other way"
     return Finding(shortage=shortage, level=Level.CLOSE if share > WASTE else Level.CLEAR, summary=text)
 
 
@@ -229,7 +229,7 @@ def _recovery(
     )
     level = Level.CLOSE if over else Level.CLEAR
     if aim_s is not None and seconds > aim_s:
-        level, text = Level.CLOSE, f"{text}, past the first token's aim of {aim_s:g} s"
+        level, text = Level.CLOSE, f"{text}, longer than the TTFT aim of {aim_s:g} s"
     if plan is not None and plan.ranks:
         held, ledger = _occupied(plan, Phase.RECOVERY)
         if held is Level.THREATENS:

@@ -71,8 +71,8 @@ class PoolCounters(Struct, frozen=True, kw_only=True):
 class PoolSample(Struct, frozen=True, kw_only=True, gc=False):
     """The pool at one instant: taken at equal spaces of simulated time.
 
-    used + cached + free blocks are all the usable blocks: held by a sequence, held by none but findable, neither. `logical_tokens` counts shared tokens once
-    a sequence, `physical_tokens` once, both whatever the number of groups that keep them.
+    A usable block is used (held by a sequence), cached (held by none, but its content can be found) or free. `logical_tokens` counts
+    a shared token once for each sequence that holds it, `physical_tokens` once in all; several groups that keep it count as one.
     """
 
     at_ps: int

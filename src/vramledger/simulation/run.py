@@ -31,12 +31,14 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     policies: Callable[[int], AdmissionPolicy] | None = None,
 ) -> tuple[Run, OutcomeColumns | None]:
-    """Runs a workload; the outcomes come in order of the workload.
+    """Runs a workload. Returns the run and the outcomes of its requests, in order of the workload.
 
-    With `sink` they are given to it in batches, and None is returned in their place. `progress` is told how many
-    requests have ended. `policies` makes the admission policy of each replica. `how` asks for one of the two simulators,
-    which agree bit for bit; "auto" takes the compiled one for all that it covers, but for small workloads, and the run's notes say
-    where it does not. Raises InputError for settings that contradict themselves, and where the extra is missing.
+    With `sink` the outcomes are given to it in batches instead, and None is returned in their place. `progress` is called with
+    the number of requests that have ended. `policies` makes the admission policy of each replica.
+
+    `how` chooses between the two simulators, whose results are equal bit for bit. "auto" takes the compiled one where it covers the
+    settings and the requests, except for workloads so small that making machine code would take longer; where it does not cover
+    them the run's notes say why. Raises InputError for settings that contradict themselves, and where the extra is missing.
     """
     check(settings)
     workload = within_clock(workload)
@@ -117,7 +119,7 @@ def check(settings: SimulationSettings) -> None:
 def _contradictions(settings: SimulationSettings) -> Iterator[str]:
     scheduler, fleet, layout = settings.scheduler, settings.fleet, settings.layout
     if not layout.groups or layout.usable_blocks < 1:
-        yield f"a pool of {layout.num_blocks} blocks, {layout.reserved_blocks} of them reserved, serves nobody"
+        yield f"a pool of {layout.num_blocks} blocks, {layout.reserved_blocks} of them reserved, has no block to give out"
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if getattr(scheduler, name) < 1:
             yield f"{name} is {getattr(scheduler, name)}: at least 1 is needed"
@@ -132,7 +134,7 @@ def _contradictions(settings: SimulationSettings) -> Iterator[str]:
     if scheduler.scheduling is Scheduling.LLAMACPP and settings.tool_wait is not ToolWait.RELEASE:
         yield f"tool_wait is {settings.tool_wait.value}: llama.cpp's slots keep what they hold until another request takes them"
     if fleet.prefix_load_percent < 100:
-        yield f"prefix_load_percent is {fleet.prefix_load_percent}: below 100 no replica may be chosen where all are alike"
+        yield f"prefix_load_percent is {fleet.prefix_load_percent}: at least 100 is needed, or no replica would qualify when all have the same load"
     if fleet.prefill_replicas and settings.tool_wait is not ToolWait.RELEASE:
         yield (
             f"tool_wait is {settings.tool_wait.value} and {fleet.prefill_replicas} replicas only prefill: a later turn's prompt is "

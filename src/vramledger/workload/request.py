@@ -18,9 +18,9 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     `output_tokens` is what was really generated, `max_output_tokens` the bound that the client asked for (None
     where it is not known). `blocks` are the identities above; they may reach beyond the prompt, and then name what the output
     became part of in a later turn. Requests of different `boundary` never share blocks, whatever their identities
-    (see `Boundary`). With a `parent` (the position of another request in the workload) the request is sent
-    `pause_ns` after the parent's end, and `arrival_ns` is only when the trace saw it. `branches` sequences
-    continue one prompt. `cancel_ns`, `first_token_deadline_ns` and `deadline_ns` count from the arrival.
+    (see `Boundary`). A request with a `parent` (the position of another request in the workload) is sent `pause_ns` after
+    the parent's end; its `arrival_ns` is when it came in the recorded trace. `branches` is the number of sequences that
+    continue its prompt. `cancel_ns`, `first_token_deadline_ns` and `deadline_ns` count from the arrival.
     """
 
     arrival_ns: int
@@ -41,7 +41,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Boundary(Struct, frozen=True, kw_only=True):
-    """Everything that forbids two requests to share a block, though their text be the same."""
+    """What has to be equal for two requests to share blocks of equal text."""
 
     tenant: str = ""
     model_revision: str = ""

@@ -43,12 +43,12 @@ def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
     elif fleet.replicas != 1 and fleet.router is not Router.ROUND_ROBIN:
         yield f"the router {fleet.router.value}"
     if settings.tool_wait is not ToolWait.RELEASE:
-        yield f"tool waits that {settings.tool_wait.value}"
+        yield f"the tool wait policy {settings.tool_wait.value}"
     largest = max(
         scheduler.max_num_batched_tokens, scheduler.max_model_len, scheduler.max_num_seqs, layout.num_blocks
     )
     if largest >= _MOST_TOKENS:
-        yield f"limits of {largest}"
+        yield f"a limit of {largest:,} tokens, sequences or blocks"
     # The longest step: every token of the budget, every sequence's cache.
     kv_tokens = layout.usable_blocks * layout.groups[0].block_tokens * 64
     longest_ps = step.step_ps(
