@@ -68,4 +68,22 @@ def entry(function: F) -> F:
         )(function)
     finally:
         numba.config.CACHE_DIR = before
+    _mind_damage(made)
     return cast("F", made)
+
+
+def _mind_damage(made: Any) -> None:
+    """What was kept and cannot be read (a full disk, a copy that was cut) is compiled anew instead of ending the run."""
+    kept = getattr(made, "_cache", None)
+    load = getattr(kept, "load_overload", None)
+    if load is None:
+        return
+
+    def load_or_not(signature: Any, target: Any) -> Any:
+        try:
+            return load(signature, target)
+        except Exception:
+            kept.flush()
+            return None
+
+    kept.load_overload = load_or_not
