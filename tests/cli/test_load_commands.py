@@ -14,10 +14,14 @@ import pytest
 
 from five_kinds import DENSE, write_config
 from vramledger.cli import main
+from vramledger.errors import InputError
 from vramledger.evidence import assumed
+from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.report.capacity_document import CapacityDocument
 from vramledger.report.schema import schema_of
 from vramledger.report.simulation_document import SimulationDocument
+from vramledger.simulation.run import check
+from vramledger.simulation.settings import SchedulerSettings, Scheduling, SimulationSettings
 from vramledger.simulation.step_file import step_json
 from vramledger.simulation.step_model import StepModel
 
@@ -198,6 +202,33 @@ def test_one_moment_is_no_rate(
     assert "brings 1 request and" in page
     assert "1 usable block of 10 tokens" in page
     assert "prefix cache, async" in page
+
+
+def test_an_overloaded_page_stays_within_80_columns(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = tmp_path / "slow.json"
+    slow.write_bytes(step_json(msgspec.structs.replace(STEP, floor_ps=10**6 * MS)))
+    asked = ["simulate", "--blocks", "100", *BARE, "--step-model", str(slow), "--workload", trace]
+    assert main([*asked, "--slo-ttft-ms", "20", "--slo-latency-ms", "100"]) == 15
+    page = [text for text in capsys.readouterr().out.splitlines() if str(tmp_path) not in text]
+    assert max(map(len, page)) <= 80
+    assert any("max" in text and "missed" in text for text in page)
+
+
+def test_sglang_over_states_alone_is_not_simulated() -> None:
+    settings = SimulationSettings(
+        layout=PoolLayout(
+            num_blocks=8,
+            groups=(BlockGroup(kind=GroupKind.STATE, block_tokens=4096, state_blocks=1),),
+        ),
+        scheduler=SchedulerSettings(
+            scheduling=Scheduling.SGLANG, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096
+        ),
+        step=STEP,
+    )
+    with pytest.raises(InputError, match="a pool of states alone"):
+        check(settings)
 
 
 def test_no_rate_is_none_to_scale(

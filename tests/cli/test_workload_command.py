@@ -149,3 +149,14 @@ def test_a_negative_time_is_told_in_seconds(tmp_path: Path, capsys: pytest.Captu
     path.write_text("arrival_ms,prompt_tokens,output_tokens\n-2500,100,10\n")
     assert run(["workload", str(path)]) == 2
     assert "arrival_ms is negative ('-2.5 s')" in capsys.readouterr().err
+
+
+def test_a_page_of_long_figures_stays_within_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "1,16000000,16000000\n" * 3000)
+    assert run(["workload", str(path)]) == 0
+    page = [text for text in capsys.readouterr().out.splitlines() if str(tmp_path) not in text]
+    assert max(map(len, page)) <= 80
+    assert any("p99" in text and "max" in text and "total" not in text for text in page)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramledger.report.load_conditions import condition_lines, title
 from vramledger.report.simulation_document import MS, Simulation
-from vramledger.report.text import Line, columns, line, wrapped
+from vramledger.report.text import Line, columns, columns_within, line, wrapped
 from vramledger.simulation.findings import Finding, Level, worst_first
 from vramledger.simulation.outcome import PoolSample
 from vramledger.simulation.step_model import PS_PER_S
@@ -40,7 +40,7 @@ def simulation_lines(found: Simulation, *, width: int = 80) -> Iterator[Line]:
         yield from wrapped(text, width, rest="  ", style="bad")
     yield from wrapped(condition_in_short(found), width, rest="  ")
     yield line()
-    yield from latency_lines(requests, found)
+    yield from latency_lines(requests, found, width)
     yield from wrapped(_counts(requests), width, first="  ", rest="    ")
     if found.summary.groups:
         yield line()
@@ -68,7 +68,7 @@ def condition_in_short(found: Simulation) -> str:
     return f"provided that steps take the {step.evidence.kind.value} time: {step.evidence.source}{error}"
 
 
-def latency_lines(requests: GroupSummary, found: Simulation) -> list[Line]:
+def latency_lines(requests: GroupSummary, found: Simulation, width: int) -> list[Line]:
     """Percentiles with the aim of each and how many missed it."""
     slo = found.conditions.settings.slo
     rows: list[tuple[str, ...]] = [("", "mean", "p50", "p90", "p95", "p99", "max", "aim", "missed")]
@@ -84,7 +84,7 @@ def latency_lines(requests: GroupSummary, found: Simulation) -> list[Line]:
         aims = ("-", "-") if aim is None else (f"{aim:,g}", f"{missed:,}")
         rows.append((name, *shown, *aims) if values.count else (name, *["-"] * 6, *aims))
     error = requests.latency_ps.relative_error
-    lines = columns(rows, right=range(1, 9), styles=("head",))
+    lines = columns_within(rows, width, drop=(3, 1, 5), styles=("head",))
     if error:
         lines.append(line(f"  percentiles from a histogram, off by at most {error:.2%}", "dim"))
     return lines
@@ -154,7 +154,7 @@ def pool_lines(pool: PoolSummary, samples: Sequence[PoolSample], width: int) -> 
         for name, found, of in listed
         if found is not None
     ]
-    yield from columns(rows, right=range(1, 7), styles=("head",))
+    yield from columns_within(rows, width, drop=(1, 4), styles=("head",))
     if samples:
         yield from _strips(samples, usable, width)
     yield from wrapped(
@@ -237,7 +237,9 @@ def tool_wait_lines(rows: Sequence[ToolWaitRow], width: int) -> Iterator[Line]:
                 f"{row.waste_token_s / 1e6:,.3f}",
                 f"{row.link_bytes / 1e9:,.1f}",
                 f"{row.recomputed_tokens:,}",
-                f"{row.recompute_flops / 1e15:,.1f}",
+                "-"
+                if row.recomputed_tokens and not row.recompute_flops
+                else f"{row.recompute_flops / 1e15:,.1f}",
             )
         )
     yield from columns(table, right=range(1, 7), styles=("head",), width=width)

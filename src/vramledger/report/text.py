@@ -120,6 +120,20 @@ def columns(
     return out
 
 
+def columns_within(
+    rows: Sequence[Sequence[str]], width: int, *, drop: Sequence[int], styles: Sequence[str] = ()
+) -> list[Line]:
+    """Figures in columns set to the right of their names, without those of `drop`, the first first, that make them too wide."""
+    left = list(range(max(map(len, rows))))
+    for number in (*drop, None):
+        shown = [[row[place] for place in left if place < len(row)] for row in rows]
+        wide = [max(len(row[place]) for row in shown if place < len(row)) for place in range(len(left))]
+        if number is None or sum(wide) + 2 * (len(left) - 1) <= width:
+            break
+        left.remove(number)
+    return columns(shown, right=range(1, len(left)), styles=styles)
+
+
 def _parts(cell: str, width: int) -> list[str]:
     if len(cell) <= width:
         return [cell]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramledger.report.text import Line, columns, line, wrapped
+from vramledger.report.text import Line, columns_within, line, wrapped
 from vramledger.report.workload_document import SpreadDocument, WorkloadPart
 from vramledger.units import counted
 
@@ -15,7 +15,7 @@ def workload_lines(part: WorkloadPart, *, width: int) -> list[Line]:
     rows.append(["output tokens", *_cells(part.output_tokens)])
     if part.pause_ns is not None:
         rows.append(["pause s", *_seconds(part.pause_ns)])
-    lines += columns(rows, right=range(1, 8), styles=["dim"])
+    lines += columns_within(rows, width, drop=(7, 3, 1), styles=["dim"])
     lines.append(line())
     for text in (_shared(part), _talks(part), _tenants(part), _others(part)):
         if text:

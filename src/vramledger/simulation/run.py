@@ -131,6 +131,8 @@ def _contradictions(settings: SimulationSettings) -> Iterator[str]:
             f"max_num_batched_tokens is {scheduler.max_num_batched_tokens} and max_model_len {scheduler.max_model_len}: "
             "without chunked prefill a prompt of the full length must fit one step"
         )
+    if scheduler.scheduling is Scheduling.SGLANG and all(group.is_constant for group in layout.groups):
+        yield "a pool of states alone: how SGLang admits requests there is not simulated"
     if scheduler.scheduling is Scheduling.LLAMACPP and settings.tool_wait is not ToolWait.RELEASE:
         yield f"tool_wait is {settings.tool_wait.value}: llama.cpp's slots keep what they hold until another request takes them"
     if fleet.prefix_load_percent < 100:

@@ -54,7 +54,9 @@ class NamedColumns:
             None if arrival is None else ArrivalTimes(arrival, found, stated=self._units.get("arrival"))
         )
         if arrival is None:
-            found.note("the trace has no arrival times: all its requests arrive at once; give it arrivals")
+            found.note(
+                "the trace has no arrival times: all its requests arrive at once; --rate draws arrivals for it"
+            )
 
     def _check(self, there: Sequence[str], found: Findings) -> None:
         listed = ", ".join(quote(name, 40) for name in there[:40]) or "none"
