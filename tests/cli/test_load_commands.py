@@ -12,7 +12,7 @@ import msgspec
 import pyarrow.parquet as parquet
 import pytest
 
-from five_kinds import DENSE, write_config
+from five_kinds import DENSE, MIXTURE, write_config
 from vramledger.cli import main
 from vramledger.errors import InputError
 from vramledger.evidence import assumed
@@ -139,6 +139,30 @@ def test_a_plan_brings_its_pool_and_its_phases(
     file.write_text(json.dumps(plan), encoding="utf-8")
     code, again = document(capsys, "simulate", model, "--plan", str(file), "--workload", trace)
     assert (code, again["requests"]) == (0, found["requests"])
+    other = str(write_config(tmp_path / "moe", MIXTURE))
+    assert main(["simulate", other, "--plan", str(file), "--workload", trace]) == 2
+    assert "MODEL is a Qwen3MoeForCausalLM, the plan is of dense" in capsys.readouterr().err
+
+
+def test_ranks_of_data_parallelism_are_replicas(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(write_config(tmp_path / "dense", DENSE))
+    asked = [
+        "simulate",
+        model,
+        "--device",
+        "H100-80GB",
+        "--max-model-len",
+        "8K",
+        "--dp",
+        "4",
+        "--workload",
+        trace,
+    ]
+    assert main(asked) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "1 replica of one rank serves all requests here; --replicas 4 is the whole instance" in page
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,12 @@ def _planned(asked: Asked) -> tuple[Plan | None, Checkpoint | None, Device | Non
             from vramledger.documents.plan_reader import plan_of
 
             plan = plan_of(manifest_from(files[0]).document.plan)
+        if checkpoint is not None and checkpoint.model.architecture != plan.inputs.architecture:
+            raise FlagError(
+                f"MODEL is a {checkpoint.model.architecture}, the plan is of {plan.inputs.model}, a {plan.inputs.architecture}",
+                flag="model",
+                value=asked.model,
+            )
         device = None if asked.device is None else find_device(asked.device)
         return plan, checkpoint, device or _named_device(plan)
     if checkpoint is None:

@@ -216,6 +216,12 @@ def condition_lines(found: Conditions, width: int) -> Iterator[Line]:
         + (f", watermark {scheduler.watermark:g}" if scheduler.watermark else "")
         + (", async" if scheduler.async_scheduling else ""),
     ]
+    ranks = 1 if found.plan is None else found.plan.inputs.dp
+    if ranks > 1:
+        texts.append(
+            f"data parallelism: {ranks} ranks have a pool each, and {counted(fleet.replicas, 'replica')} of one rank "
+            f"{'serves' if fleet.replicas == 1 else 'serve'} all requests here; --replicas {ranks} is the whole instance"
+        )
     if fleet.replicas > 1:
         split = f", {fleet.prefill_replicas} of them prefill" if fleet.prefill_replicas else ""
         texts.append(f"fleet: {fleet.replicas} replicas{split}, routed {fleet.router.value}")

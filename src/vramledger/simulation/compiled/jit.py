@@ -74,7 +74,7 @@ def entry(function: F) -> F:
 
 def _mind_damage(made: Any) -> None:
     """What was kept and cannot be read (a full disk, a copy that was cut) is compiled anew instead of ending the run."""
-    kept = getattr(made, "_cache", None)
+    kept: Any = getattr(made, "_cache", None)
     load = getattr(kept, "load_overload", None)
     if load is None:
         return
