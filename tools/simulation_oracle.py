@@ -68,6 +68,10 @@ def random_settings(random: Random) -> SimulationSettings:
         long_prefill_alone_unbounded=random.random() < 0.5,
         watermark=random.choice([0.0, 0.0, 0.1]),
         reserve_full_prompt=random.random() < 0.6,
+        initial_new_token_ratio=random.choice([0.7, 0.3, 1.0]),
+        new_token_ratio_decay_steps=random.choice([600, 7]),
+        clip_max_new_tokens=random.choice([4096, 10]),
+        max_prefill_tokens=random.choice([16_384, 20]),
     )
     step = StepModel(
         overhead_ps=random.choice([1, 700, 1_000_000, 1_000_000_000]),

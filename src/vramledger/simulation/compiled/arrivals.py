@@ -13,6 +13,7 @@ from vramledger.simulation.compiled.memory import (
     PROMPT,
     SCHEDULING,
     SENT_COUNT,
+    SGLANG,
     TURN,
     Memory,
     row_of,
@@ -22,7 +23,7 @@ from vramledger.simulation.compiled.memory import (
 @compiled
 def enter_list(m: Memory, row: int, number: int) -> None:
     """A request that was sent, at the end."""
-    if not m[SCHEDULING]:
+    if not m[SCHEDULING] or m[SCHEDULING] == SGLANG:
         return
     last = m[LIST_LAST]
     m[row + TURN] = m[SENT_COUNT]
@@ -38,7 +39,7 @@ def enter_list(m: Memory, row: int, number: int) -> None:
 @compiled
 def leave_list(m: Memory, row: int) -> None:
     """A request that is over."""
-    if not m[SCHEDULING]:
+    if not m[SCHEDULING] or m[SCHEDULING] == SGLANG:
         return
     before, after = m[row + EARLIER], m[row + LATER_ONE]
     if before == NOBODY:

@@ -23,12 +23,13 @@ class Uncovered(Exception):
 def uncovered_settings(settings: SimulationSettings) -> Iterator[str]:
     """Each thing in settings that the compiled simulator does not cover."""
     scheduler, layout, fleet, step = settings.scheduler, settings.layout, settings.fleet, settings.step
-    if scheduler.scheduling in (Scheduling.SGLANG, Scheduling.LLAMACPP):
+    if scheduler.scheduling is Scheduling.LLAMACPP:
         yield f"the scheduler {scheduler.scheduling.value}"
     elif scheduler.scheduling is not Scheduling.VLLM:
         if scheduler.async_scheduling:
             yield f"the scheduler {scheduler.scheduling.value} with asynchronous scheduling"
-        if scheduler.priority or scheduler.max_num_seqs > scheduler.max_num_batched_tokens:
+        is_short = scheduler.max_num_seqs > scheduler.max_num_batched_tokens
+        if scheduler.priority or (is_short and scheduler.scheduling is not Scheduling.SGLANG):
             yield f"the scheduler {scheduler.scheduling.value} with priorities or steps of fewer tokens than sequences"
     elif scheduler.async_scheduling and (
         scheduler.priority

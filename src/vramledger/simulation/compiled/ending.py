@@ -41,11 +41,13 @@ from vramledger.simulation.compiled.memory import (
     LIST_FIRST,
     LOADED,
     LOST_TOKENS,
+    NEXT,
     NEXT_NUMBER,
     NOBODY,
     NOW,
     OVER,
     PARENT,
+    PARTIAL,
     PAUSE,
     PHASE,
     PREFILL,
@@ -61,12 +63,14 @@ from vramledger.simulation.compiled.memory import (
     SENDS_AT,
     SENT,
     SENT_COUNT,
+    SGLANG,
     SHARE,
     SIBLING,
     STATUS,
     STEP,
     TIMERS,
     TIMERS_AT,
+    TURN,
     WAITING,
     Memory,
     row_of,
@@ -167,6 +171,8 @@ def drop(m: Memory, number: int, status: int) -> None:
     row = row_of(m, number)
     phase = m[row + PHASE]
     leave_list(m, row)
+    if m[PARTIAL] == number:
+        m[PARTIAL] = NOBODY
     if phase == QUEUED:
         unqueue(m, row)
     else:
@@ -179,7 +185,9 @@ def drop(m: Memory, number: int, status: int) -> None:
         if m[SCHEDULING]:
             # Its whole context's blocks were taken at once, and what is in them has had no names.
             covered = m[row + COMPUTED]
-            if phase == PREFILL:
+            if phase != PREFILL or m[SCHEDULING] == SGLANG:
+                held = covering(covered, m[BLOCK])
+            else:
                 held = covering(m[row + KNOWN], m[BLOCK])
             name_filled(m, row, covered)
         m[row + SHARE] = 0
@@ -187,6 +195,19 @@ def drop(m: Memory, number: int, status: int) -> None:
         give_back(m, row, held, covered, NOBODY)
         m[IS_BLOCKED] = 0
     end(m, row, number, status, m[NOW])
+
+
+@compiled
+def first_decoding(m: Memory) -> int:
+    """The first running request in the engine's order: what is partly prefilled comes last."""
+    first = number = m[RUN_FIRST]
+    while m[SCHEDULING] == SGLANG and number != NOBODY:
+        if number != m[PARTIAL]:
+            turn = m[row_of(m, number) + TURN]
+            if first == m[PARTIAL] or turn < m[row_of(m, first) + TURN]:
+                first = number
+        number = m[row_of(m, number) + NEXT]
+    return first
 
 
 @compiled
@@ -199,7 +220,7 @@ def drop_all(m: Memory, status: int) -> None:
             drop(m, number, status)
         number = after
     while m[RUNNING]:
-        drop(m, m[RUN_FIRST], status)
+        drop(m, first_decoding(m), status)
     while m[WAITING]:
         drop(m, first_waiting(m), status)
 

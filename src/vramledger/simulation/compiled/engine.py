@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramledger.simulation.compiled.ending import (
     LIVELOCKED,
     drop_all,
+    finish,
     finish_due,
     finish_foreseen,
     next_send_ps,
@@ -20,6 +21,7 @@ from vramledger.simulation.compiled.holdings import name_filled, start_decoding
 from vramledger.simulation.compiled.jit import compiled, entry
 from vramledger.simulation.compiled.memory import (
     BEGUN,
+    CHOSEN_AT,
     COMPUTED,
     COMPUTED_TOKENS,
     CUT_SHORT,
@@ -33,7 +35,9 @@ from vramledger.simulation.compiled.memory import (
     FOREVER,
     HIGH,
     IN_FLIGHT,
+    IS_BLOCKED,
     IS_OF_MANY,
+    IS_PREFILL,
     IS_WALKED,
     KNOWN,
     KV_TOKEN_PS,
@@ -44,8 +48,11 @@ from vramledger.simulation.compiled.memory import (
     NEXT,
     NOBODY,
     NOW,
+    OUTPUT,
+    OVER,
     OVERHEAD_PS,
     PAIR_PS,
+    PHASE,
     PLAN_DECODES,
     PLAN_KV,
     PLAN_PAIRS,
@@ -53,12 +60,14 @@ from vramledger.simulation.compiled.memory import (
     PLAN_TOKENS,
     PREFILLING,
     PREFILLS_AT,
+    PROMPT,
     RECOMPUTED,
     RECOMPUTED_TOKENS,
     REPEATED_TOKENS,
     RUN_FIRST,
     SAMPLED_WAITING,
     SCHEDULING,
+    SGLANG,
     SHARE,
     STEP,
     STEPS,
@@ -71,6 +80,7 @@ from vramledger.simulation.compiled.memory import (
     row_of,
 )  # fmt: skip
 from vramledger.simulation.compiled.sampling import ending_tokens, sample_before
+from vramledger.simulation.compiled.sglang import schedule_sglang
 from vramledger.simulation.compiled.stretch import decode, uniform_steps
 from vramledger.simulation.compiled.trtllm import schedule_trtllm
 from vramledger.simulation.compiled.vllm import schedule
@@ -93,6 +103,8 @@ def advance(m: Memory, until_ps: int) -> int:
         while True:
             if not m[SCHEDULING]:
                 schedule(m)
+            elif m[SCHEDULING] == SGLANG:
+                schedule_sglang(m)
             elif not schedule_trtllm(m):
                 return UNDECIDED
             count_plan(m)
@@ -212,6 +224,9 @@ def plan_ps(m: Memory) -> int:
 def end_step(m: Memory, now_ps: int) -> None:
     """What was scheduled is computed."""
     m[NOW] = now_ps
+    if m[IS_PREFILL]:
+        end_prefill(m)
+        return
     m[STEP] += 1
     m[DECODED_TOKENS] += m[DECODING]
     if m[SCHEDULING]:
@@ -241,3 +256,40 @@ def end_step(m: Memory, now_ps: int) -> None:
             m[row_of(m, number) + SHARE] = 0
             number = m[row_of(m, number) + NEXT]
     finish_due(m)
+
+
+@compiled
+def end_prefill(m: Memory) -> None:
+    """A batch of prefills alone is computed: first those leave that have all their tokens, then the others' blocks get names."""
+    kept, done, at = 0, 0, m[CHOSEN_AT]
+    is_new_batch = m[DECODING] == 0
+    for place in range(m[PREFILLING]):
+        number = m[m[PREFILLS_AT] + place]
+        row = row_of(m, number)
+        m[row + COMPUTED] += m[row + SHARE]
+        if m[row + COMPUTED] == m[row + KNOWN]:
+            m[at + done] = number
+            done += 1
+        else:
+            is_new_batch |= m[row + SHARE] > 0
+            m[m[PREFILLS_AT] + kept] = number
+            kept += 1
+        m[row + SHARE] = 0
+    m[PREFILLING] = kept
+    if is_new_batch:
+        m[IS_BLOCKED] = 0
+    m[IS_PREFILL] = 0
+    for is_end in (True, False):
+        for place in range(done):
+            number = m[at + place]
+            row = row_of(m, number)
+            if m[row + PHASE] == OVER or is_end != (m[row + KNOWN] == m[row + PROMPT] + m[row + OUTPUT] - 1):
+                continue
+            if m[row + FIRST_TOKEN] == NOBODY:
+                m[row + FIRST_TOKEN] = m[NOW]
+            if is_end:
+                start_decoding(m, row, number)
+                finish(m, row, number)
+            else:
+                name_filled(m, row, m[row + KNOWN])
+                start_decoding(m, row, number)

@@ -12,6 +12,7 @@ from vramledger.simulation.compiled.memory import (
     BEGAN,
     BLOCK,
     CACHING,
+    COMMITTED,
     COMPUTED,
     COUNT,
     DECODE,
@@ -50,6 +51,7 @@ from vramledger.simulation.compiled.memory import (
     RUN_NODE,
     RUNNING,
     SCHEDULING,
+    SGLANG,
     STEP,
     TAG,
     TURN,
@@ -159,9 +161,17 @@ def name_filled(m: Memory, row: int, tokens: int) -> None:
     stop = min(m[row + KEYS], tokens // m[BLOCK])
     while named < stop:
         identity, place = key_of(m, row, named)
-        m[m[ARENA_AT] + m[row + NODES_FROM] + named] = name_block(m, identity, place)
+        node = find(m, identity, place) if m[SCHEDULING] == SGLANG else NONE
+        if node == NONE:
+            node = name_block(m, identity, place)
+        else:
+            # What others computed beside it is held once.
+            hold(m, node)
+            give_back_empty(m, 1, m[UNCACHED_FIRST] != 0)
+        m[m[ARENA_AT] + m[row + NODES_FROM] + named] = node
         named += 1
     m[row + NAMED] = named
+    m[row + COMMITTED] = tokens
 
 
 @compiled

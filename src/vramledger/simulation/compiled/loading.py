@@ -9,6 +9,7 @@ from vramledger.simulation.compiled import memory as at
 from vramledger.simulation.compiled.memory import Ints
 from vramledger.simulation.outcome import Status
 from vramledger.simulation.outcome_columns import OutcomeColumns
+from vramledger.simulation.schedulers.sglang_admission import NewTokenRatio
 from vramledger.simulation.settings import Scheduling, SimulationSettings
 from vramledger.simulation.step_model import PS_PER_NS
 from vramledger.workload.columns import RequestColumns
@@ -18,6 +19,7 @@ RULES = {
     Scheduling.TRTLLM_NO_EVICT: at.TO_THE_END,
     Scheduling.TRTLLM_MAX_UTILIZATION: at.MOST_UTILIZATION,
     Scheduling.STATIC_BATCH: at.STATIC_BATCH,
+    Scheduling.SGLANG: at.SGLANG,
 }
 """Whose rules are compiled."""
 _PAIRS = (at.FINISHES_AT, at.FILLS_AT, at.TIMERS_AT, at.SENDS_AT, at.RANKS_AT)
@@ -54,6 +56,8 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         at.UNCACHED_FIRST: layout.uncached_first,
         at.ID_TOKENS: id_tokens or 1,
         at.USABLE: usable,
+        at.MAX_PREFILL: scheduler.max_prefill_tokens,
+        at.CLIP: scheduler.clip_max_new_tokens,
         at.TIME_LIMIT: at.FOREVER if settings.time_limit_ps is None else settings.time_limit_ps,
         at.SAMPLE_LIMIT: 2 * samples,
         at.OVERHEAD_PS: step.overhead_ps,
@@ -79,7 +83,11 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         first + at.REFS: at.NOBODY,
     }.items():
         m[place] = value
-    m[[at.RUN_FIRST, at.RUN_LAST, at.WAIT_FIRST, at.WAIT_LAST, at.LIST_FIRST, at.LIST_LAST]] = at.NOBODY
+    m[[at.RUN_FIRST, at.RUN_LAST, at.WAIT_FIRST, at.WAIT_LAST, at.LIST_FIRST, at.LIST_LAST, at.PARTIAL]] = (
+        at.NOBODY
+    )
+    ratio = NewTokenRatio(scheduler)
+    m[at.RATIO : at.RATIO + 4].view(np.float64)[:] = ratio.current, ratio.initial, ratio.least, ratio.decay
     return m
 
 
@@ -188,19 +196,33 @@ def outcomes_of(m: Ints, count: int, *, replica: int = 0) -> OutcomeColumns:
 def fitting(batch: RequestColumns, settings: SimulationSettings) -> npt.NDArray[np.bool_]:
     """Which requests the model and the empty pool have room for (`reference.fits`)."""
     prompt, limit = batch.prompt_tokens, settings.scheduler.max_model_len
-    output, expected = lengths(batch, limit)
+    output, expected = lengths(batch, settings)
     block = settings.layout.groups[0].block_tokens
     tokens = prompt + (output - 1 if settings.scheduler.scheduling is Scheduling.VLLM else expected)
     blocks = (tokens + block - 1) // block
-    return (prompt + 1 <= limit) & (blocks <= settings.layout.usable_blocks)
+    fits = blocks <= settings.layout.usable_blocks
+    if settings.scheduler.scheduling is Scheduling.SGLANG:
+        fits = output_rooms(batch, settings) >= 1
+    return (prompt + 1 <= limit) & fits
 
 
-def lengths(batch: RequestColumns, limit_tokens: int) -> tuple[Ints, Ints]:
+def lengths(batch: RequestColumns, settings: SimulationSettings) -> tuple[Ints, Ints]:
     """Output tokens of requests, and those that the engine expects at most (`schedulers.sequence.lengths_of`)."""
-    room = np.maximum(limit_tokens - batch.prompt_tokens, 1)
+    room = np.maximum(settings.scheduler.max_model_len - batch.prompt_tokens, 1)
     output = np.minimum(np.maximum(batch.output_tokens, 1), room)
     expected = np.where(batch.max_output_tokens >= 0, batch.max_output_tokens, output)
-    return output, np.maximum(output, np.minimum(expected, room))
+    expected = np.maximum(output, np.minimum(expected, room))
+    if settings.scheduler.scheduling is Scheduling.SGLANG:
+        rooms = np.maximum(output_rooms(batch, settings), 1)
+        return np.minimum(output, rooms), np.minimum(expected, rooms)
+    return output, expected
+
+
+def output_rooms(batch: RequestColumns, settings: SimulationSettings) -> Ints:
+    """Output tokens that SGLang's empty pool has room for beside each prompt (`sglang_admission.output_room`)."""
+    page = settings.layout.groups[0].block_tokens
+    whole = (batch.prompt_tokens + page - 1) // page * page
+    return settings.layout.usable_blocks * page - whole - page - 1
 
 
 def _records(
@@ -209,7 +231,7 @@ def _records(
     scheduler, block = settings.scheduler, settings.layout.groups[0].block_tokens
     rows = np.zeros((batch.rows, at.COLUMNS), dtype=np.int64)
     prompt = batch.prompt_tokens
-    output, expected = lengths(batch, scheduler.max_model_len)
+    output, expected = lengths(batch, settings)
     tokens = prompt + output - 1
     ids = np.diff(batch.block_offsets)
     if scheduler.prefix_caching:

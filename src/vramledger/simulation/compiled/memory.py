@@ -53,9 +53,12 @@ NOBODY = -1
     IS_OF_MANY,
     # Engines that keep one list of all requests.
     SCHEDULING, LIST_FIRST, LIST_LAST, RESERVED, CHOSEN_AT, AWAITED_AT, HAS_MIXED,
-) = range(100)  # fmt: skip
-SCALARS = 100
-VLLM, TO_THE_END, MOST_UTILIZATION, STATIC_BATCH = range(4)
+    # SGLang. RATIO are four floats: the share now, at first, at least, and what a step takes off.
+    PARTIAL, IS_PREFILL, MAX_PREFILL, CLIP, RATIO,
+    RATIO_AT_FIRST, RATIO_AT_LEAST, RATIO_DECAY,
+) = range(108)  # fmt: skip
+SCALARS = 108
+VLLM, TO_THE_END, MOST_UTILIZATION, STATIC_BATCH, SGLANG = range(5)
 """SCHEDULING: whose rules."""
 
 # A request's record: what it is.
@@ -66,9 +69,9 @@ VLLM, TO_THE_END, MOST_UTILIZATION, STATIC_BATCH = range(4)
     STATUS, ADMITTED, FIRST_TOKEN, END, HIT, RECOMPUTED, PREEMPTED,
     # Where it stands. COMPUTED is, while it decodes, its computed tokens less the decode steps done (STEP), so that it stays as it is.
     PHASE, COMPUTED, KNOWN, HIGH, PREVIOUS, NEXT, TURN, SHARE, IDENTIFIED, KEYS, NAMED, NODES_FROM, RUN_NODE, IS_OVERRUN, BEGAN,
-    EXPECTED, EARLIER, LATER_ONE,
-) = range(41)  # fmt: skip
-COLUMNS = 41
+    EXPECTED, EARLIER, LATER_ONE, COMMITTED,
+) = range(42)  # fmt: skip
+COLUMNS = 42
 UNSENT, QUEUED, PREFILL, DECODE, OVER, ENDING = range(6)
 """ENDING has all its tokens, but the next step is planned before that is known."""
 

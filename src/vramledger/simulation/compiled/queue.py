@@ -17,6 +17,7 @@ from vramledger.simulation.compiled.memory import (
     RANKS,
     RANKS_AT,
     SCHEDULING,
+    SGLANG,
     TURN,
     WAIT_FIRST,
     WAIT_LAST,
@@ -92,7 +93,8 @@ def put_back(m: Memory, row: int, number: int) -> None:
 def leave_queue(m: Memory, row: int) -> None:
     """A request leaves from wherever it stands; in the heap its entry is void as soon as its phase is another."""
     m[WAITING] -= 1
-    m[IS_BLOCKED] = 0
+    if m[SCHEDULING] != SGLANG:
+        m[IS_BLOCKED] = 0
     if m[PRIORITY]:
         return
     before, after = m[row + PREVIOUS], m[row + NEXT]

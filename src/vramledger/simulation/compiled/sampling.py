@@ -16,6 +16,7 @@ from vramledger.simulation.compiled.memory import (
     EXTRA_REFS,
     FINDABLE,
     FREE,
+    IS_PREFILL,
     KNOWN,
     LOGICAL,
     PHASE,
@@ -31,6 +32,7 @@ from vramledger.simulation.compiled.memory import (
     SAMPLES,
     SAMPLES_AT,
     SCHEDULING,
+    SGLANG,
     SHARE,
     UNUSED,
     USABLE,
@@ -45,10 +47,11 @@ from vramledger.simulation.compiled.memory import (
 def sample_before(m: Memory, until_ps: int) -> None:
     """Keeps the state that the last scheduling left for every instant before `until_ps`."""
     while m[SAMPLES] * m[SAMPLE_SPACING] < until_ps:
-        logical = m[DECODED_TOKENS] + m[DECODING]
+        logical = m[DECODED_TOKENS] + (0 if m[IS_PREFILL] else m[DECODING])
         for place in range(m[PREFILLING]):
             row = row_of(m, m[m[PREFILLS_AT] + place])
-            logical += m[row + KNOWN] if m[SCHEDULING] else m[row + COMPUTED] + m[row + SHARE]
+            takes_whole = m[SCHEDULING] and m[SCHEDULING] != SGLANG
+            logical += m[row + KNOWN] if takes_whole else m[row + COMPUTED] + m[row + SHARE]
         logical += ending_tokens(m)
         row = m[SAMPLES_AT] + m[SAMPLES] * SAMPLE_COLUMNS
         m[row + AT] = m[SAMPLES] * m[SAMPLE_SPACING]

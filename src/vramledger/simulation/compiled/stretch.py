@@ -36,6 +36,7 @@ from vramledger.simulation.compiled.memory import (
     SAMPLED_WAITING,
     SAMPLES,
     SCHEDULING,
+    SGLANG,
     STATIC_BATCH,
     STEP,
     STEPS,
@@ -46,6 +47,7 @@ from vramledger.simulation.compiled.memory import (
     Memory,
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
+from vramledger.simulation.compiled.token_ratio import decay
 
 
 @compiled
@@ -60,6 +62,8 @@ def decode(m: Memory, steps: int) -> None:
     m[STEPS] += steps
     m[COMPUTED_TOKENS] += steps * count
     m[REPEATED_TOKENS] = 0
+    if m[SCHEDULING] == SGLANG:
+        decay(m, steps)
     m[SAMPLED_WAITING] = m[WAITING]
     name_due(m, (m[STEP] << 32) - 1)
     finish_due(m)
@@ -112,7 +116,7 @@ def uniform_steps(m: Memory, until_ps: int) -> int:
         (m[PREFILLING] and m[SCHEDULING] != STATIC_BATCH)
         or m[ENDINGS]
         or not m[DECODING]
-        or m[DECODING] > m[BUDGET]
+        or (m[DECODING] > m[BUDGET] and m[SCHEDULING] != SGLANG)
     ):
         return 0
     if m[WAITING] and not m[IS_BLOCKED]:
