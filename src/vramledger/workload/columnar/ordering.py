@@ -8,7 +8,7 @@ import numpy as np
 
 from vramledger.errors import InputError
 from vramledger.workload.columnar.findings import Findings
-from vramledger.workload.columnar.piece import Piece, kept, merged, taken
+from vramledger.workload.columnar.piece import Piece, kept, merged, picked
 
 WINDOW = 4 * 65_536
 """Requests that wait for earlier ones."""
@@ -19,15 +19,7 @@ def in_order(piece: Piece) -> Piece:
     arrivals = piece.columns.arrival_ns
     if not len(arrivals) or (np.diff(arrivals) >= 0).all():
         return piece
-    order = np.argsort(arrivals, kind="stable")
-    places = order.tolist()
-    return Piece(
-        columns=taken(piece.columns, order),
-        rows=piece.rows[order],
-        ids=None if piece.ids is None else [piece.ids[place] for place in places],
-        parent_ids=None if piece.parent_ids is None else [piece.parent_ids[place] for place in places],
-        ends_ns=None if piece.ends_ns is None else piece.ends_ns[order],
-    )
+    return picked(piece, np.argsort(arrivals, kind="stable"))
 
 
 def in_windows(pieces: Iterable[Piece], found: Findings) -> Iterator[Piece]:

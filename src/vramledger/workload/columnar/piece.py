@@ -60,9 +60,11 @@ def part(columns: RequestColumns, start: int, stop: int) -> RequestColumns:
 
 def kept(piece: Piece, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Piece:
     """The rows of a piece where `mask` is true."""
-    if mask.all():
-        return piece
-    order = np.flatnonzero(mask)
+    return piece if mask.all() else picked(piece, np.flatnonzero(mask))
+
+
+def picked(piece: Piece, order: Ints) -> Piece:
+    """The rows of a piece at the places `order`, in that order."""
     places = order.tolist()
     return Piece(
         columns=taken(piece.columns, order),

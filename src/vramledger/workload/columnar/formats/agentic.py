@@ -91,7 +91,7 @@ def _note(found: Findings, conversations: int, subagents: int, carried: int) -> 
 
 def _starts(starts: Starts) -> Iterator[int]:
     """When one conversation after the other starts."""
-    rng = np.random.default_rng(starts.seed)
+    rng = np.random.Generator(np.random.PCG64(starts.seed))
     at = 0.0
     while True:
         yield round(at)
