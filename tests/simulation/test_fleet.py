@@ -10,6 +10,7 @@ from vramledger.errors import InputError
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
+from vramledger.simulation.reference.replica import Replica
 from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import (
     Fleet,
@@ -220,3 +221,18 @@ def test_status_of_what_the_engine_failed_is_told() -> None:
     assert {one.status for one in uncapped[:20]} == {Status.FAILED}
     _, capped = served(requests, blocks=12, max_num_seqs=2, scheduling=Scheduling.LLAMACPP)
     assert {one.status for one in capped} == {Status.FINISHED}
+
+
+def test_replicas_with_nothing_to_do_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    begin = Replica.begin
+
+    def counted(self: Replica, now_ps: int) -> int | None:
+        asked.append(self.number)
+        return begin(self, now_ps)
+
+    monkeypatch.setattr(Replica, "begin", counted)
+    requests = [Request(arrival_ns=0, prompt_tokens=16, output_tokens=50)]
+    run, _ = served(requests, fleet=Fleet(replicas=40, router=Router.LEAST_KV))
+    assert sum(counters.steps for counters in run.counters) == 50
+    assert {asked.count(number) for number in range(1, 40)} == {1}

@@ -168,7 +168,7 @@ def title(found: Conditions) -> str:
     )
     replicas = settings.fleet.replicas
     room = _room(settings.layout)
-    parts.append(f"{replicas} replicas of {room}" if replicas > 1 else room)
+    parts.append(f"{replicas:,} replicas of {room}" if replicas > 1 else room)
     return " · ".join([*parts, found.header.name])
 
 

@@ -18,7 +18,7 @@ from vramledger.simulation.reference.served import Served
 from vramledger.simulation.schedulers.choice import scheduler_for
 from vramledger.simulation.schedulers.protocol import AdmissionPolicy
 from vramledger.simulation.schedulers.sequence import Sequence, block_keys, lengths_of
-from vramledger.simulation.settings import SimulationSettings
+from vramledger.simulation.settings import SimulationSettings, ToolWait
 from vramledger.simulation.step_model import PS_PER_NS
 from vramledger.workload.request import Request
 
@@ -79,6 +79,8 @@ class Driver:
         self._home: dict[int, Replica] = {}
         self._withdrawn: dict[int, Status] = {}
         self._events: list[tuple[int, int, int]] = []
+        # Blocks that are kept for later turns or lent to a link change hands while nobody is served.
+        self._may_rest = settings.tool_wait is ToolWait.RELEASE and not split
         self._busy = [False] * len(self.replicas)
         self._waiting_for: dict[int, list[int]] = defaultdict(list)
         self._requests: list[Request] = []
@@ -150,7 +152,7 @@ class Driver:
             elif number in self._served:
                 self._withdraw(self._served[number], Kind(kind))
         for replica in self.replicas:
-            if not self._busy[replica.number]:
+            if not self._busy[replica.number] and not (self._may_rest and replica.is_at_rest):
                 duration_ps = self._begin(replica, now_ps)
                 if duration_ps is not None:
                     self._busy[replica.number] = True

@@ -60,6 +60,7 @@ class Replica:
         self._recomputed_tokens = 0
         self._computed_tokens = 0
         self._steps = 0
+        self._has_rested = False
 
     @property
     def free_blocks(self) -> int:
@@ -94,6 +95,11 @@ class Replica:
         yield from self._held
         yield from self._inbox
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a step was begun since the last sequence left, and there was nothing to do: nothing changes until one is sent."""
+        return self._has_rested and not self._here
+
     def send(self, sequence: Sequence) -> None:
         """The sequence joins the queue when the next step is planned."""
         self._here.add(sequence.identity)
@@ -105,6 +111,7 @@ class Replica:
 
     def begin(self, now_ps: int) -> int | None:
         """A step begins, if there is anything to do: its duration, or None."""
+        self._has_rested = False
         while True:
             self._let_in(now_ps)
             plan = self.scheduler.step(now_ps)
@@ -124,6 +131,7 @@ class Replica:
             if self._plans:  # Nothing more to plan before the outcome of the step before is known.
                 self._evaluate(now_ps)
             elif not plan.preempted:
+                self._has_rested = True
                 return None
 
     def finish(self, now_ps: int) -> None:
