@@ -64,6 +64,7 @@ def random_settings(random: Random) -> SimulationSettings:
         prefix_caching=random.random() < 0.8,
         async_scheduling=is_ahead,
         priority=is_vllm and not is_ahead and random.random() < 0.3,
+        priority_goes_on=random.random() < 0.5,
         long_prefill_token_threshold=0 if is_ahead else random.choice([0, 0, 1, 5, 20]),
         long_prefill_alone_unbounded=random.random() < 0.5,
         watermark=random.choice([0.0, 0.0, 0.1]),

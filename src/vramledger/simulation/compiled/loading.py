@@ -47,6 +47,7 @@ def new_memory(settings: SimulationSettings, *, id_tokens: int | None, samples: 
         at.CHUNKED: scheduler.chunked_prefill,
         at.CACHING: scheduler.prefix_caching,
         at.PRIORITY: scheduler.priority,
+        at.GOES_ON: scheduler.priority and scheduler.priority_goes_on,
         at.THRESHOLD: scheduler.long_prefill_token_threshold,
         at.ALONE_UNBOUNDED: scheduler.long_prefill_alone_unbounded,
         at.WATERMARK: int(scheduler.watermark * layout.num_blocks),

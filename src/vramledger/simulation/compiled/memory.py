@@ -56,8 +56,10 @@ NOBODY = -1
     # SGLang. RATIO are four floats: the share now, at first, at least, and what a step takes off.
     PARTIAL, IS_PREFILL, MAX_PREFILL, CLIP, RATIO,
     RATIO_AT_FIRST, RATIO_AT_LEAST, RATIO_DECAY,
-) = range(108)  # fmt: skip
-SCALARS = 108
+    # vLLM by priority.
+    GOES_ON,
+) = range(109)  # fmt: skip
+SCALARS = 109
 VLLM, TO_THE_END, MOST_UTILIZATION, STATIC_BATCH, SGLANG = range(5)
 """SCHEDULING: whose rules."""
 

@@ -34,6 +34,7 @@ from vramledger.simulation.compiled.memory import (
     DECODING,
     ENDING,
     FREE,
+    GOES_ON,
     HIGH,
     HIT,
     HIT_TOKENS,
@@ -169,7 +170,10 @@ def serve_one_by_one(m: Memory, threshold: int) -> int:
             budget += m[row_of(m, victim) + SHARE]
             preempt(m, victim)
         if victim == number:
-            break
+            if not m[GOES_ON]:
+                break
+            number = m[row + NEXT]  # Out of the list, it still knows who was behind it.
+            continue
         take(m, needed)
         named = m[row + NAMED]
         is_decode = m[row + PHASE] == DECODE
