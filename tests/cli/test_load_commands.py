@@ -142,6 +142,11 @@ def test_a_plan_brings_its_pool_and_its_phases(
     other = str(write_config(tmp_path / "moe", MIXTURE))
     assert main(["simulate", other, "--plan", str(file), "--workload", trace]) == 2
     assert "MODEL is a Qwen3MoeForCausalLM, the plan is of dense" in capsys.readouterr().err
+    beside = ("simulate", model, "--plan", str(file), "--workload", trace)
+    for given, told in (("--engine", "sglang"), ("--engine", "vllm==0.19.0"), ("--device", "A100-80GB")):
+        assert main([*beside, given, told]) == 2
+        assert f"{given} {told} beside a plan of " in capsys.readouterr().err
+    assert main([*beside, "--device", "H100-80GB", "--engine", "vllm"]) == 0
 
 
 def test_ranks_of_data_parallelism_are_replicas(

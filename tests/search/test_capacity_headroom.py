@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from multiprocessing import active_children
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -93,6 +95,16 @@ def test_a_load_at_which_the_queue_only_grows_is_told_of() -> None:
 def test_several_processes_say_the_same() -> None:
     question = Question(aim=0.95, resolution=0.1, with_headroom=False, with_changes=False)
     assert answer(question, table(60), jobs=2) == answer(question, table(60))
+
+
+def test_workers_end_with_who_asked() -> None:
+    before = set(active_children())
+    with pytest.raises(KeyboardInterrupt), crew(study(table(60), question=QUIET), jobs=2) as work:
+        work([Task(case=BASE, replication=0, load=1.0)])
+        started = set(active_children()) - before
+        raise KeyboardInterrupt
+    assert started
+    assert all(process.exitcode for process in started)
 
 
 def test_a_burst_and_a_restart_by_hand() -> None:

@@ -143,8 +143,9 @@ def _planned(asked: Asked) -> tuple[Plan | None, Checkpoint | None, Device | Non
                 flag="model",
                 value=asked.model,
             )
-        device = None if asked.device is None else find_device(asked.device)
-        return plan, checkpoint, device or _named_device(plan)
+        device = _named_device(plan)
+        _refuse_another_instance(asked, plan, device)
+        return plan, checkpoint, device or (None if asked.device is None else find_device(asked.device))
     if checkpoint is None:
         if asked.blocks is None:
             raise FlagError("give MODEL and --device, --plan, --manifest, or --blocks", flag="model")
@@ -156,6 +157,34 @@ def _planned(asked: Asked) -> tuple[Plan | None, Checkpoint | None, Device | Non
     target = find_device(asked.device)
     made = make_plan(checkpoint, target, engine=asked.engine, **asked.flags)  # type: ignore[arg-type]
     return made, checkpoint, target
+
+
+def _refuse_another_instance(asked: Asked, plan: Plan, device: Device | None) -> None:
+    """A plan that is read is of one engine and device: others beside it are contradictions.
+
+    An engine that is the default cannot be told from one that was not given, so it is let pass.
+    """
+    from vramledger.cli.options import DEFAULT_ENGINE
+    from vramledger.engines import engine_name, find_engine
+    from vramledger.hardware.catalogue import find_device
+
+    if asked.engine != DEFAULT_ENGINE:
+        _, version = find_engine(asked.engine)
+        if engine_name(asked.engine) != plan.inputs.engine or version not in (
+            None,
+            plan.inputs.engine_version,
+        ):
+            raise FlagError(
+                f"--engine {asked.engine} beside a plan of {plan.inputs.engine} {plan.inputs.engine_version}",
+                flag="engine",
+                value=asked.engine,
+            )
+    if asked.device is not None and device is not None and find_device(asked.device) != device:
+        raise FlagError(
+            f"--device {asked.device} beside a plan of {plan.inputs.device}; leave it out, or plan again for it",
+            flag="device",
+            value=asked.device,
+        )
 
 
 def _named_device(plan: Plan) -> Device | None:

@@ -32,8 +32,23 @@ def crew(
     elif jobs <= 1:
         yield _here(study, told)
     else:
-        with _processes(jobs, study) as pool:
+        with _processes(jobs, study) as pool, _ended_with_us():
             yield _over(pool, jobs, told)
+
+
+@contextmanager
+def _ended_with_us() -> Iterator[None]:
+    """Worker processes started within are ended when an exception leaves: nobody waits for runs that nobody wants any more."""
+    from multiprocessing import active_children
+
+    others = {process.pid for process in active_children()}
+    try:
+        yield
+    except BaseException:
+        for process in active_children():
+            if process.pid not in others:
+                process.terminate()
+        raise
 
 
 def _here(study: Study, told: Told) -> Crew:
