@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vramledger.cli import progress
-from vramledger.cli.progress import Progress
+from vramledger.cli.progress import COMPILING, Progress, Requests
 from vramledger.search.rows import Row
 
 
@@ -40,6 +40,15 @@ def test_the_line_grows_and_goes(monkeypatch: pytest.MonkeyPatch, stops: bool) -
     except KeyboardInterrupt:
         assert stops
     assert "of 1,000 plans" in middle
+    assert screen(terminal.getvalue()) == ""
+
+
+def test_the_first_line_is_there_at_once_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Requests() as shown:
+        shown.begin(COMPILING)
+        assert screen(terminal.getvalue()) == COMPILING
     assert screen(terminal.getvalue()) == ""
 
 

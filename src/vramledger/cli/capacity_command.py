@@ -74,7 +74,7 @@ def run_capacity(
     from vramledger.cli.load_setup import asked_of, setup_of
     from vramledger.cli.load_workload import sent_by
     from vramledger.cli.output import page_width, write_document, write_page
-    from vramledger.cli.progress import Runs
+    from vramledger.cli.progress import COMPILING, Runs
     from vramledger.cli.termination import ends_when_told
     from vramledger.report.capacity_document import Answer
     from vramledger.report.load_conditions import Conditions
@@ -129,6 +129,7 @@ def run_capacity(
         variants |= shifted
     study = study_of(sent.workloads[0].header, variants, setup.settings, question, extras, how=how)
     with ends_when_told(), Runs() as progress, crew(study, jobs=workers, ray=ray, told=progress.add) as work:
+        progress.begin(COMPILING)
         found = find_capacity(study, question, work, extras, told=progress.about)
     answer = Answer(
         conditions=Conditions(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramledger.search.rows import Row
 
 EVERY_S = 0.2
+COMPILING = "simulating; the first time a version runs, it is compiled for half a minute"
 
 
 class Watch:
@@ -37,6 +38,11 @@ class Watch:
     def tell(self, text: str) -> None:
         """Show `text`, if it is time to."""
         if self._is_time():
+            self._write(safe(text)[:78])
+
+    def begin(self, text: str) -> None:
+        """Show `text` at once: before a part that tells nothing of how far it is."""
+        if self._visible:
             self._write(safe(text)[:78])
 
     def _is_time(self) -> bool:

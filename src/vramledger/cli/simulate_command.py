@@ -100,7 +100,7 @@ def _simulated(
     """One run, its outcomes summed up (and written) as they come."""
     from contextlib import ExitStack
 
-    from vramledger.cli.progress import Requests
+    from vramledger.cli.progress import COMPILING, Requests
     from vramledger.report.load_conditions import Conditions
     from vramledger.report.outcome_files import OutcomeFiles
     from vramledger.report.simulation_document import Simulation
@@ -117,6 +117,7 @@ def _simulated(
     with ExitStack() as stack:
         files = None if output is None else stack.enter_context(OutcomeFiles(output))
         progress = stack.enter_context(Requests())
+        progress.begin(COMPILING)
 
         def take(outcomes: OutcomeColumns) -> None:
             made.add(outcomes, None if tenants is None else tenants.next(len(outcomes.number)))
