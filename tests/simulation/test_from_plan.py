@@ -93,6 +93,25 @@ def test_flags_reach_the_scheduler(llama: Checkpoint) -> None:
     assert scheduler.watermark == 0.02
 
 
+def test_the_queue_is_ordered_and_prompts_are_cut_as_the_flags_say(llama: Checkpoint) -> None:
+    found = scheduler_of(
+        plan(
+            llama,
+            "H100-80GB",
+            scheduling_policy="priority",
+            long_prefill_token_threshold=1024,
+            scheduler_reserve_full_isl=False,
+        )
+    )
+    assert (found.priority, found.long_prefill_token_threshold, found.reserve_full_prompt) == (
+        True,
+        1024,
+        False,
+    )
+    usual = scheduler_of(plan(llama, "H100-80GB"))
+    assert (usual.priority, usual.long_prefill_token_threshold, usual.reserve_full_prompt) == (False, 0, True)
+
+
 def test_v0_is_refused(llama: Checkpoint) -> None:
     with pytest.raises(InputError, match="V0"):
         scheduler_of(on_h100(llama, "vllm==0.6.6"))

@@ -149,7 +149,9 @@ def test_the_measurement_has_the_engines_words_and_the_processes(run: Run) -> No
     kinds = {source["kind"] for source in measured["sources"]}
     assert {"log", "series", "proc", "metrics", "endpoint"} <= kinds
     phases = {host["phase"] for host in measured["host"]}
-    assert phases >= {"warmup", None}
+    # A loaded machine may not be looked at in both of its short phases.
+    assert None in phases
+    assert phases & {"load", "warmup"}
     assert not [note for note in measured["notes"] if note.startswith("contradiction")]
     for host in measured["host"]:
         assert host["private_bytes"] <= host["pss_bytes"] <= host["rss_bytes"]

@@ -132,6 +132,9 @@ class VllmFlags(Struct, frozen=True, kw_only=True):
     enable_chunked_prefill: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
     async_scheduling: bool | None = None
+    scheduling_policy: str | None = None
+    long_prefill_token_threshold: int | None = None
+    scheduler_reserve_full_isl: bool | None = None
     max_cudagraph_capture_size: int | None = None
     enable_lora: bool = False
     adapter: tuple[Adapter, ...] = ()

@@ -91,6 +91,15 @@ OPTIONS: tuple[Option, ...] = (
     _option("enforce_eager", SWITCH, _RUN, "No CUDA graphs."),
     _option("max_cudagraph_capture_size", COUNT, _RUN, "Largest batch captured as a graph."),
     _option("async_scheduling", SWITCH, _RUN, "Schedule the next step while one runs."),
+    _option(
+        "scheduling_policy", TEXT, _RUN, "Order of the queue: arrival, or priority (smallest first).",
+        choices=("fcfs", "priority"),
+    ),
+    _option("long_prefill_token_threshold", COUNT, _RUN, "Most tokens of one prompt that a step computes."),
+    _option(
+        "scheduler_reserve_full_isl", SWITCH, _RUN,
+        "Admit a request only if its whole prompt has room (0.19 and newer).",
+    ),
     _option("attention_backend", TEXT, _RUN, "Attention backend by vLLM's name."),
     _option("moe_backend", TEXT, _RUN, "Kernels of the experts by vLLM's name."),
     _option(
