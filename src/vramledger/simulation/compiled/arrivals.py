@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramledger.simulation.compiled.chain import insert, unlink
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     EARLIER,
@@ -16,7 +17,6 @@ from vramledger.simulation.compiled.memory import (
     SGLANG,
     TURN,
     Memory,
-    row_of,
 )  # fmt: skip
 
 
@@ -25,15 +25,8 @@ def enter_list(m: Memory, row: int, number: int) -> None:
     """A request that was sent, at the end."""
     if not m[SCHEDULING] or m[SCHEDULING] == SGLANG:
         return
-    last = m[LIST_LAST]
     m[row + TURN] = m[SENT_COUNT]
-    m[row + EARLIER] = last
-    m[row + LATER_ONE] = NOBODY
-    if last == NOBODY:
-        m[LIST_FIRST] = number
-    else:
-        m[row_of(m, last) + LATER_ONE] = number
-    m[LIST_LAST] = number
+    insert(m, LIST_FIRST, LIST_LAST, EARLIER, LATER_ONE, row, number, m[LIST_LAST], NOBODY)
 
 
 @compiled
@@ -41,15 +34,7 @@ def leave_list(m: Memory, row: int) -> None:
     """A request that is over."""
     if not m[SCHEDULING] or m[SCHEDULING] == SGLANG:
         return
-    before, after = m[row + EARLIER], m[row + LATER_ONE]
-    if before == NOBODY:
-        m[LIST_FIRST] = after
-    else:
-        m[row_of(m, before) + LATER_ONE] = after
-    if after == NOBODY:
-        m[LIST_LAST] = before
-    else:
-        m[row_of(m, after) + EARLIER] = before
+    unlink(m, LIST_FIRST, LIST_LAST, EARLIER, LATER_ONE, row)
 
 
 @compiled

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from vramledger.simulation.compiled import heap
 from vramledger.simulation.compiled.arrivals import blocks_at_most, enter_list, leave_list
-from vramledger.simulation.compiled.holdings import (
-    covering,
-    give_back,
-    is_due,
-    leave_running,
-    name_filled,
-    stop_decoding,
-)
+from vramledger.simulation.compiled.decoding import is_due, stop_decoding
+from vramledger.simulation.compiled.holdings import covering, give_back, name_filled
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     BASE,
@@ -76,6 +70,7 @@ from vramledger.simulation.compiled.memory import (
     row_of,
 )  # fmt: skip
 from vramledger.simulation.compiled.queue import append, first_waiting, leave_queue
+from vramledger.simulation.compiled.running import leave_running
 
 FINISHED, CANCELLED, NEVER_FITS, EXPIRED, LIVELOCKED, UNFINISHED = range(6)
 """`simulation.outcome.Status`."""

@@ -6,6 +6,7 @@ known in closed form.
 
 from __future__ import annotations
 
+from vramledger.simulation.compiled.decoding import start_decoding
 from vramledger.simulation.compiled.ending import (
     LIVELOCKED,
     drop_all,
@@ -17,7 +18,7 @@ from vramledger.simulation.compiled.ending import (
     send_until,
     withdraw_until,
 )
-from vramledger.simulation.compiled.holdings import name_filled, start_decoding
+from vramledger.simulation.compiled.holdings import name_filled
 from vramledger.simulation.compiled.jit import compiled, entry
 from vramledger.simulation.compiled.memory import (
     BEGUN,

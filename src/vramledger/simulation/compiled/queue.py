@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled import heap
+from vramledger.simulation.compiled.chain import insert, unlink
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     BASE,
@@ -55,14 +56,7 @@ def append(m: Memory, row: int, number: int) -> None:
         m[RANKS] = heap.push(m, m[RANKS_AT], m[RANKS], m[row + RANK], number)
         m[IS_BLOCKED] = 0
     else:
-        last = m[WAIT_LAST]
-        m[row + PREVIOUS] = last
-        m[row + NEXT] = NOBODY
-        if last == NOBODY:
-            m[WAIT_FIRST] = number
-        else:
-            m[row_of(m, last) + NEXT] = number
-        m[WAIT_LAST] = number
+        insert(m, WAIT_FIRST, WAIT_LAST, PREVIOUS, NEXT, row, number, m[WAIT_LAST], NOBODY)
     m[WAITING] += 1
 
 
@@ -76,16 +70,7 @@ def put_back(m: Memory, row: int, number: int) -> None:
     before, after = NOBODY, m[WAIT_FIRST]
     while m[SCHEDULING] and after != NOBODY and m[row_of(m, after) + TURN] < m[row + TURN]:
         before, after = after, m[row_of(m, after) + NEXT]
-    m[row + NEXT] = after
-    m[row + PREVIOUS] = before
-    if after == NOBODY:
-        m[WAIT_LAST] = number
-    else:
-        m[row_of(m, after) + PREVIOUS] = number
-    if before == NOBODY:
-        m[WAIT_FIRST] = number
-    else:
-        m[row_of(m, before) + NEXT] = number
+    insert(m, WAIT_FIRST, WAIT_LAST, PREVIOUS, NEXT, row, number, before, after)
     m[WAITING] += 1
 
 
@@ -97,12 +82,4 @@ def leave_queue(m: Memory, row: int) -> None:
         m[IS_BLOCKED] = 0
     if m[PRIORITY]:
         return
-    before, after = m[row + PREVIOUS], m[row + NEXT]
-    if before == NOBODY:
-        m[WAIT_FIRST] = after
-    else:
-        m[row_of(m, before) + NEXT] = after
-    if after == NOBODY:
-        m[WAIT_LAST] = before
-    else:
-        m[row_of(m, after) + PREVIOUS] = before
+    unlink(m, WAIT_FIRST, WAIT_LAST, PREVIOUS, NEXT, row)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled import heap
-from vramledger.simulation.compiled.holdings import (
-    covering,
+from vramledger.simulation.compiled.decoding import (
     due_step,
-    give_back,
     in_turn,
-    leave_running,
     make_room,
-    name_filled,
     needed_by_decodes,
     stop_decoding,
-)  # fmt: skip
+)
+from vramledger.simulation.compiled.holdings import covering, give_back, name_filled
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     BLOCK,
@@ -52,6 +49,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import append
+from vramledger.simulation.compiled.running import leave_running
 from vramledger.simulation.compiled.sglang_prefill import listed_decodes, prefill
 from vramledger.simulation.compiled.token_ratio import decay, ratio_after_retraction, reset_ratio
 

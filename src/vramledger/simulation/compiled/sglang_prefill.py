@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramledger.simulation.compiled.holdings import covering, enter_running, look_up, open_held
+from vramledger.simulation.compiled.holdings import covering, look_up, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     ADMITTED,
@@ -47,6 +47,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import leave_queue
+from vramledger.simulation.compiled.running import enter_running
 from vramledger.simulation.compiled.token_ratio import reserved_tokens
 
 

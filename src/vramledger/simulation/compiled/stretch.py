@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from vramledger.simulation.compiled import heap
+from vramledger.simulation.compiled.decoding import is_due, is_to_fill, name_due, needed_by_decodes
 from vramledger.simulation.compiled.ending import finish_due, next_send_ps, next_timer_ps
-from vramledger.simulation.compiled.holdings import is_due, is_to_fill, name_due, needed_by_decodes
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     BEGUN,

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled.arrivals import blocks_at_most
-from vramledger.simulation.compiled.holdings import (
-    covering,
-    enter_running,
-    look_up,
-    needed_by_decodes,
-    open_held,
-    passed_over,
-)  # fmt: skip
+from vramledger.simulation.compiled.decoding import needed_by_decodes, passed_over
+from vramledger.simulation.compiled.holdings import covering, look_up, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     ADMITTED,
@@ -55,6 +49,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import leave_queue
+from vramledger.simulation.compiled.running import enter_running
 from vramledger.simulation.compiled.trtllm_choice import fitting_to_the_end, fitting_to_the_next_step
 
 

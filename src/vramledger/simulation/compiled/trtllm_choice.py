@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from vramledger.simulation.compiled.arrivals import blocks_at_most
-from vramledger.simulation.compiled.holdings import (
-    covering,
-    give_back,
-    key_of,
-    leave_running,
-    look_up,
-    name_filled,
-    needed_by_decodes,
-    stop_decoding,
-)  # fmt: skip
+from vramledger.simulation.compiled.decoding import needed_by_decodes, stop_decoding
+from vramledger.simulation.compiled.holdings import covering, give_back, key_of, look_up, name_filled
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     AWAITED_AT,
@@ -52,6 +44,7 @@ from vramledger.simulation.compiled.memory import (
     row_of,
 )  # fmt: skip
 from vramledger.simulation.compiled.queue import put_back
+from vramledger.simulation.compiled.running import leave_running
 
 
 @compiled

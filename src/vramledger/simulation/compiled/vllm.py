@@ -6,21 +6,15 @@ one that prefills stands behind them, and there are blocks for all.
 
 from __future__ import annotations
 
-from vramledger.simulation.compiled.holdings import (
+from vramledger.simulation.compiled.decoding import (
     await_fill,
     committed,
-    covering,
-    enter_running,
-    give_back,
-    leave_running,
-    look_up,
     name_due,
-    name_filled,
     needed_by_decodes,
-    open_held,
     passed_over,
     stop_decoding,
-)  # fmt: skip
+)
+from vramledger.simulation.compiled.holdings import covering, give_back, look_up, name_filled, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
     ADMITTED,
@@ -79,6 +73,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import first_waiting, put_back, take_first
+from vramledger.simulation.compiled.running import enter_running, leave_running
 
 
 @compiled
