@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from vramledger.admission.protocol import AdmissionPolicy
 from vramledger.errors import InputError
 from vramledger.simulation.outcome import RequestOutcome, Run
 from vramledger.simulation.reference.driver import Driver
-from vramledger.simulation.schedulers.protocol import AdmissionPolicy
 from vramledger.simulation.settings import Scheduling, SimulationSettings, ToolWait
 from vramledger.simulation.time_bounds import within_clock
 

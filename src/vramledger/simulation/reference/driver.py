@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
 
+from vramledger.admission.protocol import AdmissionPolicy
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.reference.fits import can_ever_fit
+from vramledger.simulation.reference.front import Front
 from vramledger.simulation.reference.kept_contexts import KeptContexts, held
 from vramledger.simulation.reference.link import Link
 from vramledger.simulation.reference.replica import Replica
 from vramledger.simulation.reference.router import Routing
 from vramledger.simulation.reference.served import Served
 from vramledger.simulation.schedulers.choice import scheduler_for
-from vramledger.simulation.schedulers.protocol import AdmissionPolicy
 from vramledger.simulation.schedulers.sequence import Sequence, block_keys, lengths_of
 from vramledger.simulation.settings import SimulationSettings, ToolWait
 from vramledger.simulation.step_model import PS_PER_NS
@@ -52,6 +53,7 @@ class Driver:
         ended: Callable[[RequestOutcome], None],
     ) -> None:
         self._settings = settings
+        self._requests: list[Request] = []
         self._block_tokens = block_tokens
         self._report = ended
         self.replicas = tuple(
@@ -60,7 +62,7 @@ class Driver:
                 scheduler_for(settings.scheduler, BlockPool(settings.layout)),
                 settings.step,
                 ended=self._sequence_ended,
-                policy=policies(number) if policies is not None else None,
+                front=self._front(policies(number), number) if policies is not None else None,
                 samples=samples,
             )
             for number in range(settings.fleet.replicas)
@@ -83,15 +85,22 @@ class Driver:
         self._may_rest = settings.tool_wait is ToolWait.RELEASE and not split
         self._busy = [False] * len(self.replicas)
         self._waiting_for: dict[int, list[int]] = defaultdict(list)
-        self._requests: list[Request] = []
         self._served: dict[int, Served] = {}
         self._next_identity = 0
         self._next_private = 0
         self._end_ps = 0
 
+    def _front(self, policy: AdmissionPolicy, replica: int) -> Front:
+        return Front(
+            policy,
+            self._requests,
+            max_model_len=self._settings.scheduler.max_model_len,
+            only_prefills=replica < self._settings.fleet.prefill_replicas,
+        )
+
     def run(self, requests: Iterable[Request]) -> Run:
         """Runs all of them to their end, or to the time limit."""
-        self._requests = list(requests)
+        self._requests.extend(requests)
         for number, request in enumerate(self._requests):
             if request.parent is not None and self._settings.follow_parents:
                 self._waiting_for[request.parent].append(number)

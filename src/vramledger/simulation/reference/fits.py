@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramledger.admission.need import most_blocks
 from vramledger.kvcache.blocks.layout import GroupKind, PoolLayout
 from vramledger.simulation.schedulers.sequence import lengths_of
 from vramledger.simulation.schedulers.sglang_admission import output_room
@@ -51,28 +52,4 @@ def reserved_blocks(layout: PoolLayout, prompt_tokens: int) -> int:
         elif group.admission_blocks is not None:
             blocks = min(blocks, group.admission_blocks)
         total += blocks
-    return total
-
-
-def most_blocks(layout: PoolLayout, tokens: int, step_tokens: int, steps: int = 1) -> int:
-    """Blocks that one sequence of `tokens` holds at its most, where a step computes at most `step_tokens` of it.
-
-    A window's or chunk's blocks go back when the next step begins, and with `steps` of them under way when the oldest is
-    done, so their tokens come on top of it. A kept state is held until the one after it is written.
-    """
-    step_tokens *= steps
-    total = 0
-    for group in layout.groups:
-        size = group.block_tokens
-        window = group.window_tokens or 0
-        if group.keeps_states:
-            total += min(ceil_div(tokens, size), 1 + steps)
-        elif group.kind is GroupKind.STATE:
-            total += group.state_blocks
-        elif group.kind is GroupKind.WINDOW:
-            total += min(ceil_div(tokens, size), ceil_div(window - 1 + step_tokens, size) + 1)
-        elif group.kind is GroupKind.CHUNK:
-            total += min(ceil_div(tokens, size), ceil_div(window + step_tokens, size))
-        elif group.kind is GroupKind.FULL:
-            total += ceil_div(tokens, size)
     return total

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from vramledger.admission.candidate import Candidate
+from vramledger.admission.decision import Admission
 from vramledger.simulation.outcome import PoolCounters, PoolSample, Status
+from vramledger.simulation.reference.front import Front
 from vramledger.simulation.reference.progress import Progress
 from vramledger.simulation.reference.sampler import PoolState, Sampler
-from vramledger.simulation.schedulers.protocol import (
-    Admission,
-    AdmissionPolicy,
-    Scheduler,
-    StepPlan,
-    work_of,
-)
+from vramledger.simulation.schedulers.protocol import Scheduler, StepPlan, work_of
 from vramledger.simulation.schedulers.sequence import Sequence
 from vramledger.simulation.step_model import StepModel
 
@@ -38,17 +35,16 @@ class Replica:
         step_model: StepModel,
         *,
         ended: Ended,
-        policy: AdmissionPolicy | None = None,
+        front: Front | None = None,
         samples: int = 512,
     ) -> None:
         self.number = number
         self.scheduler = scheduler
         self._step_model = step_model
         self._ended = ended
-        self._policy = policy
+        self._front = front
         self._here: set[int] = set()
         self._inbox: deque[Sequence] = deque()
-        self._held: list[Sequence] = []
         self._cancelled: list[tuple[Sequence, Status]] = []
         self._plans: deque[StepPlan] = deque()
         self._begun_ps = 0
@@ -76,12 +72,22 @@ class Replica:
 
     @property
     def waiting_count(self) -> int:
-        return self.scheduler.waiting_count + len(self._held) + len(self._inbox)
+        return self.scheduler.waiting_count + self._held_count + len(self._inbox)
 
     def hit_tokens(self, sequence: Sequence) -> int:
         """Tokens of what it knows that the cache holds."""
         return self.scheduler.pool.hit_tokens(
             sequence.keys, boundary=sequence.boundary, limit_tokens=sequence.known_tokens - 1
+        )
+
+    @property
+    def _held_count(self) -> int:
+        return len(self._front) if self._front is not None else 0
+
+    def cached_tokens(self, candidate: Candidate) -> int:
+        """Tokens of a prompt that the cache holds."""
+        return self.scheduler.pool.hit_tokens(
+            candidate.keys, boundary=candidate.boundary, limit_tokens=candidate.prompt_tokens - 1
         )
 
     def unfinished(self) -> Iterator[Sequence]:
@@ -92,7 +98,8 @@ class Replica:
     def queued(self) -> Iterator[Sequence]:
         """Everything that was sent and holds no blocks."""
         yield from self.scheduler.waiting
-        yield from self._held
+        if self._front is not None:
+            yield from self._front
         yield from self._inbox
 
     @property
@@ -171,28 +178,28 @@ class Replica:
         for sequence, status in cancelled:
             if sequence.identity in self._here:
                 self._drop(sequence, status, now_ps)
-        policy = self._policy
         planned_ps = self._begun_ps if self._plans else now_ps
-        if policy is None:
+        front = self._front
+        if front is None:
             while self._inbox and self._inbox[0].sent_ps <= planned_ps:
                 self.scheduler.submit(self._inbox.popleft())
             return
-        held, self._held = self._held, []
-        for sequence in held:
-            self._heed(policy.at_scheduling(sequence, self, now_ps), sequence, now_ps)
+        front.progress(self.scheduler.running, now_ps)
+        self._heed(front.settle(self, now_ps), now_ps)
         while self._inbox and self._inbox[0].sent_ps <= planned_ps:
-            sequence = self._inbox.popleft()
-            self._heed(policy.at_arrival(sequence, self, now_ps), sequence, now_ps)
+            branches = [self._inbox.popleft()]
+            while self._inbox and self._inbox[0].number == branches[0].number:
+                branches.append(self._inbox.popleft())
+            self._heed(front.arrive(branches, self, now_ps), now_ps)
 
-    def _heed(self, answer: Admission, sequence: Sequence, now_ps: int) -> None:
-        if answer is Admission.ACCEPT:
-            self.scheduler.submit(sequence)
-        elif answer is Admission.QUEUE:
-            self._held.append(sequence)
-        else:
-            sequence.is_done = True
-            self._here.remove(sequence.identity)
-            self._ended(self, sequence, Status.REJECTED, now_ps)
+    def _heed(self, answers: Iterable[tuple[Admission, Sequence]], now_ps: int) -> None:
+        for answer, sequence in answers:
+            if answer is Admission.ACCEPT:
+                self.scheduler.submit(sequence)
+            else:
+                sequence.is_done = True
+                self._here.remove(sequence.identity)
+                self._ended(self, sequence, Status.REJECTED, now_ps)
 
     def _count(self, plan: StepPlan, now_ps: int) -> None:
         for sequence in plan.admitted:
@@ -221,19 +228,17 @@ class Replica:
             self._leave(sequence, Status.FINISHED, now_ps)
 
     def _drop(self, sequence: Sequence, status: Status, now_ps: int) -> None:
-        if sequence in self._held:
-            self._held.remove(sequence)
-        elif sequence in self._inbox:
+        if sequence in self._inbox:
             self._inbox.remove(sequence)
-        else:
+        elif self._front is None or sequence not in self._front:
             self.scheduler.abort(sequence)
         sequence.is_done = True
         self._leave(sequence, status, now_ps)
 
     def _leave(self, sequence: Sequence, status: Status, now_ps: int) -> None:
         self._here.remove(sequence.identity)
-        if self._policy is not None:
-            self._policy.at_end(sequence, self, now_ps)
+        if self._front is not None:
+            self._front.leave(sequence, is_finished=status is Status.FINISHED, now_ps=now_ps)
         self._ended(self, sequence, status, now_ps)
 
     def _state(self) -> PoolState:
@@ -243,7 +248,7 @@ class Replica:
             cached_blocks=pool.cached_blocks,
             free_blocks=pool.free_blocks - pool.cached_blocks,
             running=scheduler.running_count,
-            waiting=scheduler.waiting_count + len(self._held),
+            waiting=scheduler.waiting_count + self._held_count,
             logical_tokens=pool.sequence_tokens,
             physical_tokens=pool.distinct_tokens,
         )

@@ -1,4 +1,4 @@
-"""What a scheduler is to the simulation, and what an admission policy is to both.
+"""What a scheduler is to the simulation.
 
 A replica calls, for ever: `step` at a time, then (after the step's duration) `after_step` with what was scheduled. With
 `lag_steps` 1 the next `step` comes before the last one's `after_step`, as engines do that plan a step while the one before
@@ -8,7 +8,6 @@ it runs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from vramledger.kvcache.blocks.pool import BlockPool
@@ -95,44 +94,3 @@ class Scheduler(Protocol):
 
     def abort(self, sequence: Sequence) -> None:
         """A sequence leaves, from wherever it is; its blocks come back at once."""
-
-
-class Admission(Enum):
-    """An admission policy's answer about one request."""
-
-    ACCEPT = auto()
-    QUEUE = auto()
-    """Not now: it is asked again before each scheduling, in order of arrival."""
-    REJECT = auto()
-
-
-class AdmissionView(Protocol):
-    """What a policy sees of an instance; here of the simulated one, in a gateway of a live one."""
-
-    @property
-    def free_blocks(self) -> int: ...
-
-    @property
-    def used_blocks(self) -> int: ...
-
-    @property
-    def running_count(self) -> int: ...
-
-    @property
-    def waiting_count(self) -> int: ...
-
-    def hit_tokens(self, sequence: Sequence) -> int:
-        """Tokens of its prompt that the cache holds."""
-
-
-class AdmissionPolicy(Protocol):
-    """Stands in front of the engine's queue. The same object serves the simulation and a gateway."""
-
-    def at_arrival(self, sequence: Sequence, view: AdmissionView, now_ps: int) -> Admission:
-        """A request arrived."""
-
-    def at_scheduling(self, sequence: Sequence, view: AdmissionView, now_ps: int) -> Admission:
-        """A request that was queued, asked again before a scheduling."""
-
-    def at_end(self, sequence: Sequence, view: AdmissionView, now_ps: int) -> None:
-        """An accepted request ended, however it did."""

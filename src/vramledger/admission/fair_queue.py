@@ -1,0 +1,109 @@
+"""Who goes next: by priority, then by what each tenant has had for its weight, then by arrival."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from vramledger.admission.candidate import Candidate
+
+
+class FairQueue:
+    """Candidates that wait, in one line a priority and tenant.
+
+    Each tenant has a count of the tokens it was let in with, over its weight (default 1); of the tenants that wait in the best priority, the one
+    with the smallest count is next, and it is charged when its candidate is taken (a virtual counter as in Sheng et al., "Fairness in
+    serving large language models", OSDI 2024). A tenant that comes back after having had nothing to wait is lifted to the least count of
+    those that wait, so that idleness saves nothing up. Each `ageing_ps` that a candidate has waited makes it better by one
+    priority; without, those of a worse one wait for as long as better ones come.
+    """
+
+    def __init__(self, weights: Mapping[int, int] | None = None, *, ageing_ps: int | None = None) -> None:
+        self._weights = dict(weights or {})
+        self._ageing_ps = ageing_ps
+        self._lines: dict[tuple[int, int], deque[Candidate]] = {}
+        self._had: dict[int, Fraction] = {}
+        self._tokens: dict[int, int] = {}
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._tokens
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """All that wait, by priority, tenant and arrival."""
+        for _, line in sorted(self._lines.items()):
+            yield from line
+
+    def add(self, candidate: Candidate, tokens: int) -> None:
+        """It waits; `tokens` is what it will be charged with."""
+        self._lift(candidate.tenant)
+        self._lines.setdefault((candidate.priority, candidate.tenant), deque()).append(candidate)
+        self._tokens[candidate.identity] = tokens
+        self.tokens += tokens
+
+    def head(self, now_ps: int) -> Candidate | None:
+        """Who goes next."""
+        return min(
+            (line[0] for line in self._lines.values()),
+            key=lambda one: (
+                self._rank(one, now_ps),
+                self._had.get(one.tenant, Fraction(0)),
+                one.tenant,
+                one.sent_ps,
+                one.identity,
+            ),
+            default=None,
+        )
+
+    def take(self, candidate: Candidate) -> None:
+        """It is let in: its tenant is charged."""
+        tokens = self._tokens[candidate.identity]
+        self.remove(candidate)
+        self._charge(candidate.tenant, tokens)
+
+    def pass_by(self, candidate: Candidate, tokens: int) -> None:
+        """It is let in without having waited: its tenant is charged all the same."""
+        self._lift(candidate.tenant)
+        self._charge(candidate.tenant, tokens)
+
+    def _charge(self, tenant: int, tokens: int) -> None:
+        self._had[tenant] = self._had.get(tenant, Fraction(0)) + Fraction(
+            tokens, self._weights.get(tenant, 1)
+        )
+
+    def remove(self, candidate: Candidate) -> None:
+        """It waits no longer, and was not let in."""
+        name = candidate.priority, candidate.tenant
+        line = self._lines[name]
+        if line[0] is candidate:
+            line.popleft()
+        else:
+            line.remove(candidate)
+        if not line:
+            del self._lines[name]
+        self.tokens -= self._tokens.pop(candidate.identity)
+
+    def older_than(self, age_ps: int, now_ps: int) -> list[Candidate]:
+        """Those that have waited longer than that, in order of arrival in each line."""
+        found = []
+        for _, line in sorted(self._lines.items()):
+            for candidate in line:
+                if now_ps - candidate.sent_ps <= age_ps:
+                    break
+                found.append(candidate)
+        return found
+
+    def _rank(self, candidate: Candidate, now_ps: int) -> int:
+        if self._ageing_ps is None:
+            return candidate.priority
+        return candidate.priority - (now_ps - candidate.sent_ps) // self._ageing_ps
+
+    def _lift(self, tenant: int) -> None:
+        waiting = {name for _, name in self._lines}
+        if tenant not in waiting and waiting:
+            least = min(self._had.get(name, Fraction(0)) for name in waiting)
+            self._had[tenant] = max(self._had.get(tenant, Fraction(0)), least)

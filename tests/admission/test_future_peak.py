@@ -1,0 +1,109 @@
+"""The future peak of what runs: by hand, by brute force over every step, and kept up to date."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramledger.admission.future_peak import FuturePeak
+from vramledger.admission.holding import NEVER, Holding, peak_blocks, usage_blocks
+from vramledger.admission.need import Need
+from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
+
+PLAIN = Need(PoolLayout(num_blocks=1000, groups=(BlockGroup(block_tokens=4),)), step_tokens=8)
+WINDOWED = Need(
+    PoolLayout(
+        num_blocks=1000,
+        groups=(
+            BlockGroup(block_tokens=4),
+            BlockGroup(kind=GroupKind.WINDOW, block_tokens=4, window_tokens=9),
+            BlockGroup(kind=GroupKind.STATE, block_tokens=4, state_blocks=2),
+        ),
+    ),
+    step_tokens=3,
+)
+
+
+def test_one_that_ends_makes_room_for_one_that_grows() -> None:
+    # 8 tokens growing to 10 and 4 growing to 20, in blocks of 4: 3 + 2 blocks when the first ends, then 5 of the second alone.
+    short, long = Holding(8, 2, 2), Holding(4, 16, 16)
+    assert peak_blocks([short, long], PLAIN) == 5
+    # A sum of maxima would say 3 + 5.
+    assert peak_blocks([short._replace(hold_end=NEVER), long], PLAIN) == 8
+    # One that waits up to 10 steps holds its 3 blocks while the second grows to 4 + 12 tokens; the peak is the second's end still.
+    assert peak_blocks([short._replace(hold_end=12), long], PLAIN) == 7
+
+
+def test_blocks_of_equal_keys_are_held_until_the_last_of_their_holders_ends() -> None:
+    first, second = Holding(8, 2, 2, keys=(1, 2)), Holding(8, 9, 9, keys=(1, 2))
+    assert usage_blocks([first, second], PLAIN, 2) == 2 + 1 + 1
+    assert usage_blocks([first, second], PLAIN, 9) == 5
+    assert peak_blocks([first, second], PLAIN) == 5
+
+
+def test_branches_hold_the_full_blocks_of_their_prompt_once() -> None:
+    # Three branches of 10 tokens that grow to 14: 2 blocks in common, 2 each of their own.
+    assert peak_blocks([Holding(10, 4, 4, branches=3, common_blocks=2)], PLAIN) == 2 + 3 * 2
+
+
+@st.composite
+def holdings(draw: st.DrawFn) -> Holding:
+    growth = draw(st.integers(0, 40))
+    tokens = draw(st.integers(1, 40))
+    depth = draw(st.integers(0, tokens // 4))
+    family = draw(st.integers(0, 2))
+    branches = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    return Holding(
+        offset_tokens=tokens,
+        growth_end=growth,
+        hold_end=draw(st.sampled_from([growth, growth + 3, growth + 20, NEVER])),
+        branches=branches,
+        common_blocks=tokens // 4 if branches > 1 and draw(st.booleans()) else 0,
+        # Chained: whoever names a block names all before it, and the first of two families is the same.
+        keys=tuple(range(depth))
+        if family == 0
+        else tuple(100 * family + i if i else 0 for i in range(depth)),
+    )
+
+
+@given(st.lists(holdings(), max_size=8), st.sampled_from([PLAIN, WINDOWED]))
+def test_the_peak_lies_at_an_end(rows: list[Holding], need: Need) -> None:
+    last = max((min(row.hold_end, 70) for row in rows), default=0)
+    brute = max((usage_blocks(rows, need, step) for step in range(last + 1)), default=0)
+    assert peak_blocks(rows, need) == brute
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), holdings()), min_size=1, max_size=90),
+    holdings(),
+    st.sampled_from([PLAIN, WINDOWED]),
+    st.integers(0, 60),
+)
+def test_what_is_kept_up_to_date_equals_what_is_computed_anew(
+    changes: list[tuple[bool, Holding]], extra: Holding, need: Need, step: int
+) -> None:
+    peak = FuturePeak(need)
+    rows: dict[int, Holding] = {}
+    for number, (is_new, holding) in enumerate(changes):
+        if is_new or not rows:
+            rows[number] = holding
+            peak.add(number, holding)
+        else:
+            gone = min(rows, key=lambda name: (rows[name].offset_tokens, name))
+            assert peak.remove(gone) == rows.pop(gone)
+    assert peak.peak() == peak_blocks(rows.values(), need)
+    assert peak.peak(extra) == peak_blocks([*rows.values(), extra], need)
+    assert peak.usage_at(step) == usage_blocks(rows.values(), need, step)
+    assert all(peak.is_held(key) == any(key in row.keys for row in rows.values()) for key in range(10))
+
+
+def test_room_comes_with_the_end_that_frees_enough() -> None:
+    peak = FuturePeak(PLAIN)
+    for name, holding in enumerate((Holding(16, 3, 3), Holding(8, 5, 5), Holding(4, 20, 20))):
+        peak.add(name, holding)
+    # At their ends 5 + 3 + 2, then 4 + 3, then 6 blocks are in use.
+    assert peak.peak() == 10
+    assert peak.first_room(3, 14) is None
+    assert peak.first_room(6, 13) == 3
+    assert peak.first_room(8, 14) == 5
+    assert peak.first_room(9, 14) == 20
