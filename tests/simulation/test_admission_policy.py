@@ -52,7 +52,9 @@ class OneAtATime:
 
 
 def decided(candidate: Candidate, answer: Admission, now_ps: int) -> Decision:
-    rule = {Admission.ACCEPT: Rule.FITS, Admission.QUEUE: Rule.TURN, Admission.REJECT: Rule.NEVER_FITS}[answer]
+    rule = {Admission.ACCEPT: Rule.FITS, Admission.QUEUE: Rule.TURN, Admission.REJECT: Rule.NEVER_FITS}[
+        answer
+    ]
     return Decision(identity=candidate.identity, answer=answer, rule=rule, at_ps=now_ps)
 
 

@@ -18,7 +18,7 @@ from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.risk import RiskBook, Terms
 from vramledger.admission.service_time import Load, ServiceTime
 from vramledger.admission.settings import PolicySettings, Reservation
-from vramledger.admission.survival import least_observations
+from vramledger.admission.survival import bin_of, least_observations
 from vramledger.units import ceil_div
 
 
@@ -57,8 +57,7 @@ class Policy:
         self._books = Books(self._need, pace, safety_tokens=settings.safety_tokens)
         self._risky_books = Books(self._need, pace, safety_tokens=settings.safety_tokens)
         self._lengths = LengthBook(window=settings.window)
-        self._risk = RiskBook(self._need)
-        self._risk_marks: dict[int, int] = {}
+        self._risk = RiskBook(self._need, span_steps=settings.risk_span_steps)
         self._queues = tuple(FairQueue(settings.weights, ageing_ps=settings.ageing_ps) for _ in range(2))
         self._waiting: dict[int, tuple[Candidate, FairQueue]] = {}
         self._latest_start_ps: dict[int, int] = {}
@@ -138,9 +137,7 @@ class Policy:
         books.progress(identity, generated_tokens, reserved)
         if identity in self._risky_books:
             self._risky_books.progress(identity, generated_tokens, reserved)
-        if settings.reservation is Reservation.RISK and (
-            not before or generated_tokens >= self._risk_marks[identity]
-        ):
+        if settings.reservation is Reservation.RISK and bin_of(before) != bin_of(generated_tokens):
             self._put_risk(candidate, generated_tokens)
 
     def at_end(self, identity: int, generated_tokens: int, *, is_finished: bool, now_ps: int) -> None:
@@ -160,13 +157,13 @@ class Policy:
             self._risky_books.end(identity)
         self._lengths.end(identity, generated_tokens, is_finished=is_finished)
         self._risk.drop(identity)
-        self._risk_marks.pop(identity, None)
 
     def _case(self, candidate: Candidate, view: AdmissionView) -> _Case:
         settings, books, need = self._settings, self._books, self._need
         forecast = self._forecast(candidate, 0)
-        uncached_tokens = max(1, candidate.prompt_tokens - view.cached_tokens(candidate))
-        keys = books.credited_keys(candidate)
+        cached_tokens = view.cached_tokens(candidate)
+        uncached_tokens = max(1, candidate.prompt_tokens - cached_tokens)
+        keys = books.credited_keys(candidate)[: cached_tokens // need.block_tokens]
         holding = books.holding(candidate, forecast.tokens, uncached_tokens, keys)
         branches, common = holding.branches, holding.common_blocks
         prompt_tokens = candidate.prompt_tokens + settings.safety_tokens
@@ -371,7 +368,6 @@ class Policy:
             self._put_risk(candidate, 0)
 
     def _put_risk(self, candidate: Candidate, generated_tokens: int) -> None:
-        self._risk_marks[candidate.identity] = generated_tokens + self._risk.span_steps
         terms = self._risk_terms(candidate, generated_tokens, 0)
         self._risk.put(candidate.identity, terms, self._books.step)
 

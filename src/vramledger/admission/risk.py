@@ -33,7 +33,7 @@ Terms = dict[int, Term]
 class RiskBook:
     """Sums over all admitted requests by span of `span_steps` steps. Steps are the caller's."""
 
-    def __init__(self, need: Need, *, span_steps: int = 256) -> None:
+    def __init__(self, need: Need, *, span_steps: int) -> None:
         self._need = need
         self._span_steps = span_steps
         self._terms: dict[int, Terms] = {}
@@ -44,10 +44,6 @@ class RiskBook:
 
     def __len__(self) -> int:
         return len(self._terms)
-
-    @property
-    def span_steps(self) -> int:
-        return self._span_steps
 
     def terms(
         self,
@@ -60,18 +56,22 @@ class RiskBook:
     ) -> Terms:
         """Its terms from a step on. Without a `survival` it runs to the client's bound for certain.
 
-        It may wait up to `wait_steps` before it grows again. The terms hold until it has come `span_steps` further than `generated_tokens`.
+        It may wait up to `wait_steps` before it grows again. The terms hold until it comes into another bin of lengths
+        (`survival.bin_of`); from there on it is less likely to end early than they say.
         """
         size, need = self._span_steps, self._need
         bound, known = candidate.max_output_tokens, candidate.prompt_tokens + generated_tokens
         left = bound - generated_tokens + wait_steps
-        given = min(generated_tokens + size, bound)
         shares = candidate.branches > 1 and candidate.branches_share_prompt
         common = need.common_blocks(candidate.prompt_tokens) if shares else 0
         terms: Terms = {}
         for span in range(step // size, (step + left) // size + 1):
             started = generated_tokens + span * size - step - wait_steps
-            share = 1.0 if survival is None else survival.share_beyond(max(started - 1, given), given=given)
+            share = (
+                1.0
+                if survival is None
+                else survival.share_beyond(max(started - 1, generated_tokens), given=generated_tokens)
+            )
             if share <= 0.0:
                 break
             tokens = min(known + (span + 1) * size - step, candidate.prompt_tokens + bound)

@@ -39,7 +39,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     keeps a sequence from growing; with the engine's `step_tokens` the ends of requests are relied on, without them never.
     `safety_tokens` are added to each sequence and `safety_blocks` kept out of the pool (at least what the engine keeps free itself
     before it lets a request in, e.g. vLLM's watermark).
-    `quantile` and `confidence` are those of a learned length, `epsilon` is the probability for `RISK`; both learn over the last `window` ends.
+    `quantile` and `confidence` are those of a learned length, `epsilon` is the probability for `RISK`, which looks at spans of
+    `risk_span_steps` (shorter ones are nearer to the truth and take longer); both learn over the last `window` ends.
     A completion deadline is judged by the learned output at `deadline_quantile`, not by what is reserved.
     `watermark_blocks` stay free under `OPTIMISTIC`.
     `risky_over_tokens`: a request whose bound is further than this above what is reserved for it is risky, and all of these together are
@@ -57,6 +58,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     quantile: float = 0.95
     confidence: float = 0.95
     epsilon: float = 0.01
+    risk_span_steps: int = 64
     deadline_quantile: float = 0.5
     window: int = 4096
     watermark_blocks: int = 0
@@ -67,7 +69,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     ageing_ps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_running", "window"):
+        for name in ("max_model_len", "max_running", "window", "risk_span_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: at least 1 is needed")
         for name in ("quantile", "confidence", "epsilon", "deadline_quantile", "risky_share"):

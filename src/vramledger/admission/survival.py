@@ -69,6 +69,10 @@ class Survival:
         """Ends that the estimate for something at `beyond` rests on: those in later bins."""
         return int(sum(self._ended[bin_of(beyond) + 1 :]))
 
+    def ends_after(self, value: int) -> list[int]:
+        """The ends of the bins beyond that of `value` that anything reached."""
+        return [last_of(number) for number in range(bin_of(value) + 1, len(self._reached))]
+
     def share_beyond(self, value: int, *, given: int = 0) -> float:
         """The probability that a length exceeds `value`, of one that has come to `given` and goes on.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence as Items
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Items
 
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission, Decision
