@@ -74,23 +74,30 @@ def test_the_peak_lies_at_an_end(rows: list[Holding], need: Need) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.booleans(), holdings()), min_size=1, max_size=90),
+    st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "advance"]), holdings()), min_size=1, max_size=90),
     holdings(),
     st.sampled_from([PLAIN, WINDOWED]),
     st.integers(0, 60),
 )
 def test_what_is_kept_up_to_date_equals_what_is_computed_anew(
-    changes: list[tuple[bool, Holding]], extra: Holding, need: Need, step: int
+    changes: list[tuple[str, Holding]], extra: Holding, need: Need, step: int
 ) -> None:
     peak = FuturePeak(need)
     rows: dict[int, Holding] = {}
-    for number, (is_new, holding) in enumerate(changes):
-        if is_new or not rows:
+    now = 0
+    for number, (change, holding) in enumerate(changes):
+        if change == "add":
             rows[number] = holding
             peak.add(number, holding)
-        else:
+        elif change == "advance":
+            now += holding.growth_end % 3
+            peak.advance(now)
+        elif rows:
             gone = min(rows, key=lambda name: (rows[name].offset_tokens, name))
             assert peak.remove(gone) == rows.pop(gone)
+        # Whatever was not removed is held now, even if it should have ended.
+        lasting = [row._replace(hold_end=NEVER) for row in rows.values()]
+        assert peak.blocks_now == usage_blocks(lasting, need, now)
     assert peak.peak() == peak_blocks(rows.values(), need)
     assert peak.peak(extra) == peak_blocks([*rows.values(), extra], need)
     assert peak.usage_at(step) == usage_blocks(rows.values(), need, step)

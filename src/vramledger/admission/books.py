@@ -107,7 +107,7 @@ class Books:
 
     def blocks_now(self) -> int:
         """Blocks in use now by what is admitted, prompts counted whole."""
-        return self._peak.usage_at(self._step)
+        return self._peak.blocks_now
 
     def peak_blocks(self, holding: Holding | None = None) -> int:
         """The most in use at once from now on, or with one holding more."""
@@ -154,7 +154,9 @@ class Books:
         row.generated_tokens = generated_tokens
         expected = self._peak[identity].offset_tokens + self._step
         ahead = row.candidate.prompt_tokens + generated_tokens + self._safety_tokens - expected
-        self._step += max(ahead, 0)
+        if ahead > 0:
+            self._step += ahead
+            self._peak.advance(self._step)
         if reserved_tokens is not None:
             row.reserved_tokens = reserved_tokens
         if is_first:

@@ -29,6 +29,12 @@ class FuturePeak:
         self._ends: list[int] = []
         self._owners: list[int] = []
         self._usage: list[int] = []
+        self._lines: list[tuple[int, int, int]] = []
+        self._now = 0
+        self._blocks_now = 0
+        # Branches that grow now, by the remainder of their offsets: those of one remainder begin a block in the same step.
+        self._growing = [0] * need.block_tokens
+        self._stops: list[tuple[int, int, int, int]] = []
         self._tops: list[int] = []
         self._is_stale = False
         self._alive: set[int] = set()
@@ -53,14 +59,42 @@ class FuturePeak:
         """Whether some holding names a block so."""
         return key in self._holders
 
+    @property
+    def blocks_now(self) -> int:
+        """Blocks in use at the step that `advance` told of last, by everything that was not removed."""
+        if self._need.is_plain:
+            return self._blocks_now
+        rows = [holding for holding, _ in self._held.values()]
+        return sum(row.blocks_at(self._now, self._need) - len(row.keys) for row in rows) + len(self._holders)
+
+    def advance(self, step: int) -> None:
+        """Time comes to a step; it never goes back."""
+        size, stops = self._need.block_tokens, self._stops
+        while self._now < step:
+            self._blocks_now += self._growing[-self._now % size]
+            self._now += 1
+            while stops and stops[0][0] <= self._now:
+                _, serial, rest, branches = heappop(stops)
+                if serial in self._alive:
+                    self._growing[rest] -= branches
+
     def usage_at(self, step: int) -> int:
-        """Blocks in use at a step that is not past: exact from the earliest end that is still to come back."""
+        """Blocks that are in use at a step from now on, by what will not have ended by then."""
         place = bisect_left(self._ends, step)
         if place == len(self._ends):
             return 0
         end, usage, need = self._ends[place], self._usage[place], self._need
         if end == step:
             return usage
+        if need.is_plain:
+            size = need.block_tokens
+            return usage - sum(
+                [
+                    branches * ((min(end, growth_end) + base) // size - (step + base) // size)
+                    for base, growth_end, branches in self._lines[place:]
+                    if growth_end > step
+                ]
+            )
         for owner in self._owners[place:]:
             holding = self._held[owner][0]
             if holding.growth_end > step:
@@ -75,14 +109,22 @@ class FuturePeak:
         self._ends.insert(place, end)
         self._owners.insert(place, identity)
         self._usage.insert(place, usage)
+        size = self._need.block_tokens
+        self._lines.insert(place, (holding.offset_tokens + size - 1, holding.growth_end, holding.branches))
         self._serial += 1
         self._alive.add(self._serial)
         self._held[identity] = holding, self._serial
         self._change(holding, 1)
+        self._blocks_now += holding.blocks_at(self._now, self._need) - len(holding.keys)
+        if holding.growth_end > self._now:
+            rest = holding.offset_tokens % size
+            self._growing[rest] += holding.branches
+            heappush(self._stops, (holding.growth_end, self._serial, rest, holding.branches))
         firsts: Counter[int] = Counter()
         for key in holding.keys:
             heap = self._holders.setdefault(key, [])
             last = -heap[0][0] if heap else -1
+            self._blocks_now += not heap
             if last < end:
                 firsts[last] += 1
             heappush(heap, (-end, self._serial))
@@ -97,6 +139,9 @@ class FuturePeak:
         holding, serial = self._held.pop(identity)
         self._alive.remove(serial)
         self._change(holding, -1)
+        self._blocks_now -= holding.blocks_at(self._now, self._need) - len(holding.keys)
+        if holding.growth_end > self._now:
+            self._growing[holding.offset_tokens % self._need.block_tokens] -= holding.branches
         end = holding.hold_end
         lasts: Counter[int] = Counter()
         for key in holding.keys:
@@ -108,10 +153,11 @@ class FuturePeak:
                 lasts[last] += 1
             if not heap:
                 del self._holders[key]
+                self._blocks_now -= 1
         for last, blocks in lasts.items():
             self._add_between(last, end, -blocks)
         place = self._owners.index(identity, bisect_left(self._ends, end))
-        del self._ends[place], self._owners[place], self._usage[place]
+        del self._ends[place], self._owners[place], self._usage[place], self._lines[place]
         return holding
 
     def peak(self, extra: Holding | None = None) -> int:
