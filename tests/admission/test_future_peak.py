@@ -74,7 +74,9 @@ def test_the_peak_lies_at_an_end(rows: list[Holding], need: Need) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "advance"]), holdings()), min_size=1, max_size=90),
+    st.lists(
+        st.tuples(st.sampled_from(["add", "add", "remove", "advance"]), holdings()), min_size=1, max_size=90
+    ),
     holdings(),
     st.sampled_from([PLAIN, WINDOWED]),
     st.integers(0, 60),

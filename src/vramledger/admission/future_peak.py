@@ -37,6 +37,7 @@ class FuturePeak:
         self._stops: list[tuple[int, int, int, int]] = []
         self._tops: list[int] = []
         self._is_stale = False
+        self._asked: tuple[int, int] | None = None
         self._alive: set[int] = set()
         self._holders: dict[Hashable, list[tuple[int, int]]] = {}
         self._serial = 0
@@ -104,7 +105,7 @@ class FuturePeak:
     def add(self, identity: int, holding: Holding) -> None:
         """A holding more."""
         end = holding.hold_end
-        usage = self.usage_at(end)
+        usage = self._asked[1] if self._asked is not None and self._asked[0] == end else self.usage_at(end)
         place = bisect_left(self._ends, end)
         self._ends.insert(place, end)
         self._owners.insert(place, identity)
@@ -172,10 +173,21 @@ class FuturePeak:
         best = max(tops[run:], default=0)
         best = max(best, max(usage[cut : run * _RUN], default=0))
         lasts = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
-        bounds: list[tuple[int, int]] = []
-        for number in range(run):
-            step = ends[min(number * _RUN + _RUN, cut) - 1]
-            bounds.append((tops[number] + self._more(extra, step, lasts), number))
+        steps = ends[_RUN - 1 : run * _RUN - 1 : _RUN]
+        if cut:
+            steps.append(ends[cut - 1])
+        if lasts or not self._need.is_plain or extra.branches > 1:
+            bounds = [
+                (top + self._more(extra, step, lasts), number)
+                for number, (top, step) in enumerate(zip(tops, steps, strict=False))
+            ]
+        else:
+            size, growth_end = self._need.block_tokens, extra.growth_end
+            base = extra.offset_tokens + size - 1
+            bounds = [
+                (top + (min(step, growth_end) + base) // size, number)
+                for number, (top, step) in enumerate(zip(tops, steps, strict=False))
+            ]
         bounds.sort(reverse=True)
         for bound, number in bounds:
             if bound <= best:
@@ -185,7 +197,8 @@ class FuturePeak:
         if not cut or ends[cut - 1] != last:
             more = self._more(extra, last, lasts)
             if (usage[cut] if cut < len(ends) else 0) + more > best:
-                best = max(best, self.usage_at(last) + more)
+                self._asked = last, self.usage_at(last)
+                best = max(best, self._asked[1] + more)
         return best
 
     def first_room(self, blocks: int, limit_blocks: int) -> int | None:
@@ -238,11 +251,13 @@ class FuturePeak:
                 for end, used in zip(self._ends[:cut], self._usage, strict=False)
             ]
         self._is_stale = True
+        self._asked = None
 
     def _add_between(self, after: int, through: int, blocks: int) -> None:
         start, stop = bisect_right(self._ends, after), bisect_right(self._ends, through)
         self._usage[start:stop] = [used + blocks for used in self._usage[start:stop]]
         self._is_stale = True
+        self._asked = None
 
     def _fresh_tops(self) -> list[int]:
         if self._is_stale:
