@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from vramledger.admission.books import Books
 from vramledger.admission.candidate import Candidate
+from vramledger.admission.case import Case
+from vramledger.admission.deadlines import Deadlines, Possible
 from vramledger.admission.decision import Admission, Decision, Rule
 from vramledger.admission.fair_queue import FairQueue
 from vramledger.admission.forecast import Forecast, LengthBook
-from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
 from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.risk import RiskBook, Terms
@@ -20,21 +20,6 @@ from vramledger.admission.service_time import Load, ServiceTime
 from vramledger.admission.settings import PolicySettings, Reservation
 from vramledger.admission.survival import bin_of, least_observations
 from vramledger.units import ceil_div
-
-
-class _Case(NamedTuple):
-    """A candidate measured against the books, once for all rules."""
-
-    candidate: Candidate
-    forecast: Forecast
-    uncached_tokens: int
-    keys: tuple[Hashable, ...]
-    holding: Holding
-    need_blocks: int
-    prompt_blocks: int
-    free_blocks: int
-    limit_blocks: int
-    is_risky: bool
 
 
 class Policy:
@@ -60,7 +45,10 @@ class Policy:
         self._risk = RiskBook(self._need, span_steps=settings.risk_span_steps)
         self._queues = tuple(FairQueue(settings.weights, ageing_ps=settings.ageing_ps) for _ in range(2))
         self._waiting: dict[int, tuple[Candidate, FairQueue]] = {}
-        self._latest_start_ps: dict[int, int] = {}
+        self._latest_starts: dict[int, tuple[int, Rule]] = {}
+        self._deadlines = Deadlines(
+            service_time, self._lengths, quantile=settings.deadline_quantile, confidence=settings.confidence
+        )
         self._sequences = 0
         self._kv_tokens = 0
 
@@ -97,9 +85,9 @@ class Policy:
             return full
         queue.add(candidate, tokens)
         self._waiting[candidate.identity] = candidate, queue
-        latest_ps = self._latest_start(case)
-        if latest_ps is not None:
-            self._latest_start_ps[candidate.identity] = latest_ps
+        latest = self._deadlines.latest_start(candidate, case.uncached_tokens)
+        if latest is not None:
+            self._latest_starts[candidate.identity] = latest
         return replace(decision, queued_requests=self.queued_count, queued_tokens=self.queued_tokens)
 
     def at_scheduling(self, view: AdmissionView, now_ps: int) -> Sequence[Decision]:
@@ -113,7 +101,7 @@ class Policy:
                 if decision.answer is Admission.QUEUE:
                     break
                 del self._waiting[candidate.identity]
-                self._latest_start_ps.pop(candidate.identity, None)
+                self._latest_starts.pop(candidate.identity, None)
                 if decision.answer is Admission.ACCEPT:
                     queue.take(candidate)
                     self._admit(case)
@@ -145,7 +133,7 @@ class Policy:
         if waiting is not None:
             candidate, queue = waiting
             queue.remove(candidate)
-            self._latest_start_ps.pop(identity, None)
+            self._latest_starts.pop(identity, None)
             return
         if identity not in self._books:
             return
@@ -158,7 +146,7 @@ class Policy:
         self._lengths.end(identity, generated_tokens, is_finished=is_finished)
         self._risk.drop(identity)
 
-    def _case(self, candidate: Candidate, view: AdmissionView) -> _Case:
+    def _case(self, candidate: Candidate, view: AdmissionView) -> Case:
         settings, books, need = self._settings, self._books, self._need
         forecast = self._forecast(candidate, 0)
         cached_tokens = view.cached_tokens(candidate)
@@ -177,7 +165,7 @@ class Policy:
             promised_blocks = ceil_div(books.prefill_tokens, need.block_tokens)
             free_blocks = view.free_blocks - settings.safety_blocks - promised_blocks
         over = settings.risky_over_tokens
-        return _Case(
+        return Case(
             candidate=candidate,
             forecast=forecast,
             uncached_tokens=uncached_tokens,
@@ -203,7 +191,7 @@ class Policy:
         room -= candidate.prompt_tokens + settings.safety_tokens
         return Forecast(max(generated_tokens + 1, min(forecast.tokens, room)), forecast.observations)
 
-    def _refused(self, case: _Case, now_ps: int) -> Decision | None:
+    def _refused(self, case: Case, now_ps: int) -> Decision | None:
         """Whether it can never be served, or not in time."""
         candidate, settings = case.candidate, self._settings
         blocks = case.need_blocks if settings.reservation is Reservation.NO_EVICT else case.prompt_blocks
@@ -216,42 +204,24 @@ class Policy:
             return replace(decision, need_blocks=blocks + len(case.keys), limit_blocks=settings.limit_blocks)
         return self._too_late(case, now_ps)
 
-    def _too_late(self, case: _Case, now_ps: int) -> Decision | None:
+    def _too_late(self, case: Case, now_ps: int) -> Decision | None:
         """Whether it would miss a deadline even if it were let in now."""
         candidate = case.candidate
         if candidate.first_token_deadline_ps is None and candidate.deadline_ps is None:
             return None
-        decision = self._late(case, now_ps)
-        first_due_ps, due_ps = candidate.first_token_deadline_ps, candidate.deadline_ps
-        first_ps, end_ps = decision.possible_first_token_ps or 0, decision.possible_end_ps or 0
-        misses = (first_due_ps is not None and first_ps > first_due_ps) or (
-            due_ps is not None and end_ps > due_ps
-        )
-        return decision if misses else None
+        possible = self._deadlines.possible(candidate, case.uncached_tokens, self._load(), now_ps)
+        rule = self._deadlines.missed(candidate, possible)
+        return None if rule is None else self._late(case, rule, possible, now_ps)
 
-    def _late(self, case: _Case, now_ps: int) -> Decision:
-        """A refusal for a deadline that is missed, with what would have been possible from now on."""
-        candidate = case.candidate
-        first_due_ps, due_ps = candidate.first_token_deadline_ps, candidate.deadline_ps
-        first_ps = end_ps = now_ps
-        possible_tokens = None
-        if self._service_time is not None:
-            load = self._load()
-            first_ps += self._service_time.first_token_ps(case.uncached_tokens, candidate.prompt_tokens, load)
-            token_ps = self._service_time.token_ps(load)
-            end_ps = first_ps + (self._likely_tokens(candidate) - 1) * token_ps
-            if due_ps is not None and token_ps > 0:
-                possible_tokens = max(0, (due_ps - first_ps) // token_ps + 1)
-        is_first = first_due_ps is not None and (due_ps is None or first_ps > first_due_ps)
-        rule = Rule.FIRST_TOKEN_DEADLINE if is_first else Rule.DEADLINE
+    def _late(self, case: Case, rule: Rule, possible: Possible, now_ps: int) -> Decision:
         return replace(
             self._decision(case, Admission.REJECT, rule, now_ps),
-            possible_first_token_ps=first_ps,
-            possible_end_ps=end_ps,
-            possible_output_tokens=possible_tokens,
+            possible_first_token_ps=possible.first_token_ps,
+            possible_end_ps=possible.end_ps,
+            possible_output_tokens=possible.output_tokens,
         )
 
-    def _fits(self, case: _Case, now_ps: int) -> Decision:
+    def _fits(self, case: Case, now_ps: int) -> Decision:
         """ACCEPT or QUEUE by the pool alone."""
         settings, candidate = self._settings, case.candidate
         peak_blocks = self._books.peak_blocks(case.holding)
@@ -271,7 +241,9 @@ class Policy:
             if self._books and probability > settings.epsilon:
                 rule = Rule.RISK
         elif peak_blocks > case.limit_blocks:
-            rule = Rule.FUTURE_PEAK
+            # Alone with the pool it may try, whatever it may grow to: nothing would make more room.
+            if self._books or settings.reservation is Reservation.NO_EVICT:
+                rule = Rule.FUTURE_PEAK
         elif case.is_risky:
             risky_peak = self._risky_books.peak_blocks(case.holding)
             if self._risky_books and risky_peak > int(settings.limit_blocks * settings.risky_share):
@@ -280,33 +252,13 @@ class Policy:
         decision = self._decision(case, answer, rule, now_ps)
         return replace(decision, peak_blocks=peak_blocks, exceeded_probability=probability)
 
-    def _full_queue(self, case: _Case, tokens: int, now_ps: int) -> Decision | None:
+    def _full_queue(self, case: Case, tokens: int, now_ps: int) -> Decision | None:
         bounds = self._settings.queue
         if bounds.max_requests is not None and self.queued_count >= bounds.max_requests:
             return self._decision(case, Admission.REJECT, Rule.QUEUE_REQUESTS, now_ps)
         if bounds.max_tokens is not None and self.queued_tokens + tokens > bounds.max_tokens:
             return self._decision(case, Admission.REJECT, Rule.QUEUE_TOKENS, now_ps)
         return None
-
-    def _likely_tokens(self, candidate: Candidate) -> int:
-        """The output that deadlines are judged by: the learned one, or a single token while too little is known to refuse anybody."""
-        settings = self._settings
-        likely = self._lengths.at(candidate, settings.deadline_quantile, settings.confidence)
-        return likely.tokens if likely.observations else 1
-
-    def _latest_start(self, case: _Case) -> int | None:
-        """The last instant at which an idle engine would still meet its deadlines."""
-        candidate, service_time = case.candidate, self._service_time
-        first_ps = token_ps = 0
-        if service_time is not None:
-            first_ps = service_time.first_token_ps(case.uncached_tokens, candidate.prompt_tokens, Load())
-            token_ps = service_time.token_ps(Load())
-        starts = []
-        if candidate.first_token_deadline_ps is not None:
-            starts.append(candidate.first_token_deadline_ps - first_ps)
-        if candidate.deadline_ps is not None:
-            starts.append(candidate.deadline_ps - first_ps - (self._likely_tokens(candidate) - 1) * token_ps)
-        return min(starts, default=None)
 
     def _given_up(self, view: AdmissionView, now_ps: int) -> list[Decision]:
         """Those that have waited too long, and those that even an idle engine would serve too late, wherever they stand."""
@@ -316,19 +268,21 @@ class Policy:
             for candidate in queue.older_than(age_ps, now_ps) if age_ps is not None else ():
                 case = self._forget(candidate, queue, view)
                 decisions.append(self._decision(case, Admission.REJECT, Rule.QUEUE_AGE, now_ps))
-        late = [identity for identity, latest_ps in self._latest_start_ps.items() if latest_ps < now_ps]
+        late = [name for name, (start_ps, _) in self._latest_starts.items() if start_ps < now_ps]
         for identity in late:
+            rule = self._latest_starts[identity][1]
             case = self._forget(*self._waiting[identity], view)
-            decisions.append(self._late(case, now_ps))
+            possible = self._deadlines.possible(case.candidate, case.uncached_tokens, self._load(), now_ps)
+            decisions.append(self._late(case, rule, possible, now_ps))
         return decisions
 
-    def _forget(self, candidate: Candidate, queue: FairQueue, view: AdmissionView) -> _Case:
+    def _forget(self, candidate: Candidate, queue: FairQueue, view: AdmissionView) -> Case:
         queue.remove(candidate)
         del self._waiting[candidate.identity]
-        self._latest_start_ps.pop(candidate.identity, None)
+        self._latest_starts.pop(candidate.identity, None)
         return self._case(candidate, view)
 
-    def _decision(self, case: _Case, answer: Admission, rule: Rule, now_ps: int) -> Decision:
+    def _decision(self, case: Case, answer: Admission, rule: Rule, now_ps: int) -> Decision:
         return Decision(
             identity=case.candidate.identity,
             answer=answer,
@@ -345,7 +299,7 @@ class Policy:
             retry_at_ps=self._retry_at_ps(case, rule, now_ps) if answer is not Admission.ACCEPT else None,
         )
 
-    def _retry_at_ps(self, case: _Case, rule: Rule, now_ps: int) -> int | None:
+    def _retry_at_ps(self, case: Case, rule: Rule, now_ps: int) -> int | None:
         """When enough will have ended for it, by what is reserved and the time of a step; never for what time does not mend."""
         if self._service_time is None or rule in (Rule.NEVER_FITS, Rule.FIRST_TOKEN_DEADLINE, Rule.DEADLINE):
             return None
@@ -356,7 +310,7 @@ class Policy:
             return None
         return now_ps + max(1, steps) * self._service_time.token_ps(self._load())
 
-    def _admit(self, case: _Case) -> None:
+    def _admit(self, case: Case) -> None:
         candidate = case.candidate
         self._books.admit(candidate, case.forecast.tokens, case.uncached_tokens, case.keys)
         if case.is_risky:
@@ -384,7 +338,7 @@ class Policy:
             wait_steps=wait_steps or 0,
         )
 
-    def _charged_tokens(self, case: _Case) -> int:
+    def _charged_tokens(self, case: Case) -> int:
         candidate = case.candidate
         return (candidate.prompt_tokens + case.forecast.tokens) * candidate.branches
 
