@@ -100,7 +100,11 @@ def test_room_comes_when_enough_has_ended() -> None:
     admit(books, candidate(2, 4, 30))
     books.progress(1, 1)
     books.progress(2, 1)
+    # 18 + 6 tokens when the first ends, 4 + 29 when the second does, 30 steps from now with one to spare.
     assert books.peak_blocks() == 9
-    assert books.steps_until_room(2, 12) is None
-    assert books.steps_until_room(5, 14) == 32 - 1 or books.steps_until_room(5, 14) is None
-    assert Books(NEED, Pace()).steps_until_room(5, 14) is None
+    assert books.steps_until_room(5, 14) is None
+    assert books.steps_until_room(6, 14) == 30
+    # Where no end is relied on nothing is foretold.
+    unsure = Books(NEED, Pace())
+    admit(unsure, candidate(1, 16, 3))
+    assert unsure.steps_until_room(6, 10) is None

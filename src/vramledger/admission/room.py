@@ -1,0 +1,199 @@
+"""The room that an instance has: what is admitted, what was learned of it, and whether one more fits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramledger.admission.books import Books
+from vramledger.admission.candidate import Candidate
+from vramledger.admission.case import Case
+from vramledger.admission.decision import Rule
+from vramledger.admission.forecast import Forecast, LengthBook
+from vramledger.admission.need import Need
+from vramledger.admission.protocol import AdmissionView
+from vramledger.admission.risk import RiskBook, Terms
+from vramledger.admission.service_time import Load
+from vramledger.admission.settings import PolicySettings, Reservation
+from vramledger.admission.survival import bin_of, least_observations
+from vramledger.units import ceil_div
+
+
+class Fit(NamedTuple):
+    """The rule that decides (`Rule.FITS`: it may go in), and the figures it used."""
+
+    rule: Rule
+    peak_blocks: int
+    exceeded_probability: float | None = None
+
+
+class Room:
+    """Admitted requests in all books that a reservation needs. Blocks that the instance says are held and the books know nothing
+    of are taken to stay held.
+    """
+
+    def __init__(self, settings: PolicySettings) -> None:
+        pace = settings.pace
+        need = Need(
+            settings.layout,
+            step_tokens=pace.step_tokens or settings.max_model_len,
+            steps=1 + pace.lag_steps,
+        )
+        self.need = need
+        self.lengths = LengthBook(window=settings.window)
+        self._settings = settings
+        self._books = Books(need, pace, safety_tokens=settings.safety_tokens)
+        self._risky_books = Books(need, pace, safety_tokens=settings.safety_tokens)
+        self._risk = RiskBook(need, span_steps=settings.risk_span_steps)
+        self._sequences = 0
+        self._kv_tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._books
+
+    @property
+    def load(self) -> Load:
+        """What the engine has to do, by the books."""
+        return Load(
+            decode_seqs=self._sequences, kv_tokens=self._kv_tokens, prefill_tokens=self._books.prefill_tokens
+        )
+
+    def case(self, candidate: Candidate, view: AdmissionView) -> Case:
+        """A candidate measured against the books and the instance."""
+        settings, books, need = self._settings, self._books, self.need
+        forecast = self._forecast(candidate, 0)
+        cached_tokens = view.cached_tokens(candidate)
+        uncached_tokens = max(1, candidate.prompt_tokens - cached_tokens)
+        keys = books.credited_keys(candidate)[: cached_tokens // need.block_tokens]
+        holding = books.holding(candidate, forecast.tokens, uncached_tokens, keys)
+        first_tokens = candidate.prompt_tokens + settings.safety_tokens + min(1, forecast.tokens - 1)
+        foreign_blocks = max(0, view.used_blocks - books.blocks_now())
+        usable_blocks = view.free_blocks + view.used_blocks
+        limit_blocks = min(settings.limit_blocks, usable_blocks - settings.safety_blocks) - foreign_blocks
+        free_blocks = limit_blocks - books.blocks_now()
+        if settings.reservation is Reservation.OPTIMISTIC:
+            # What was evicted is in the books and not in the pool.
+            promised_blocks = ceil_div(books.prefill_tokens, need.block_tokens)
+            free_blocks = view.free_blocks - settings.safety_blocks - promised_blocks
+        over = settings.risky_over_tokens
+        return Case(
+            candidate=candidate,
+            forecast=forecast,
+            uncached_tokens=uncached_tokens,
+            keys=keys,
+            holding=holding,
+            need_blocks=holding.blocks_at(holding.growth_end, need) - len(keys),
+            prompt_blocks=need.blocks(first_tokens, holding.branches, holding.common_blocks) - len(keys),
+            free_blocks=max(0, free_blocks),
+            limit_blocks=limit_blocks,
+            is_risky=over is not None and candidate.max_output_tokens - forecast.tokens > over,
+        )
+
+    def blocks_if_alone(self, case: Case) -> int:
+        """Blocks that it must have of an empty pool: all it may grow to where that is promised, else those of its prompt."""
+        is_promised = self._settings.reservation is Reservation.NO_EVICT
+        return (case.need_blocks if is_promised else case.prompt_blocks) + len(case.keys)
+
+    def fit(self, case: Case) -> Fit:
+        """Whether it may go in beside what is there.
+
+        Alone with the pool a request may try whatever it may grow to, unless all of that was promised: nothing would make more room.
+        """
+        settings, candidate = self._settings, case.candidate
+        reservation, is_alone = settings.reservation, not self._books
+        peak_blocks = self._books.peak_blocks(case.holding)
+        if self._sequences + candidate.branches > settings.max_running:
+            return Fit(Rule.MAX_RUNNING, peak_blocks)
+        if case.prompt_blocks > case.free_blocks:
+            return Fit(Rule.FREE_BLOCKS, peak_blocks)
+        if reservation is Reservation.OPTIMISTIC:
+            is_low = case.prompt_blocks + settings.watermark_blocks > case.free_blocks
+            return Fit(Rule.WATERMARK if is_low and not is_alone else Rule.FITS, peak_blocks)
+        if reservation is Reservation.RISK:
+            terms = self._risk_terms(candidate, 0, case.uncached_tokens)
+            probability = self._risk.exceeded_probability(terms, case.limit_blocks)
+            is_likely = probability > settings.epsilon and not is_alone
+            return Fit(Rule.RISK if is_likely else Rule.FITS, peak_blocks, probability)
+        if peak_blocks > case.limit_blocks and (reservation is Reservation.NO_EVICT or not is_alone):
+            return Fit(Rule.FUTURE_PEAK, peak_blocks)
+        if case.is_risky and self._risky_books:
+            risky_blocks = self._risky_books.peak_blocks(case.holding)
+            if risky_blocks > int(settings.limit_blocks * settings.risky_share):
+                return Fit(Rule.RISKY_POOL, risky_blocks)
+        return Fit(Rule.FITS, peak_blocks)
+
+    def admit(self, case: Case) -> None:
+        """It is let in."""
+        candidate = case.candidate
+        self._books.admit(candidate, case.forecast.tokens, case.uncached_tokens, case.keys)
+        if case.is_risky:
+            self._risky_books.admit(candidate, case.forecast.tokens, case.uncached_tokens, ())
+        self._sequences += candidate.branches
+        self._kv_tokens += candidate.prompt_tokens * candidate.branches
+        self.lengths.start(candidate)
+        if self._settings.reservation is Reservation.RISK:
+            self._put_risk(candidate, 0)
+
+    def progress(self, identity: int, generated_tokens: int) -> None:
+        """An admitted request has so many output tokens. What outlives its reservation is given another."""
+        books = self._books
+        before = books.generated_tokens(identity)
+        if generated_tokens == before:
+            return
+        candidate = books.candidate(identity)
+        self._kv_tokens += (generated_tokens - before) * candidate.branches
+        self.lengths.progress(identity, generated_tokens)
+        reserved = None
+        if generated_tokens >= books.reserved_tokens(identity) < candidate.max_output_tokens:
+            reserved = self._forecast(candidate, generated_tokens).tokens
+        books.progress(identity, generated_tokens, reserved)
+        if identity in self._risky_books:
+            self._risky_books.progress(identity, generated_tokens, reserved)
+        is_risk = self._settings.reservation is Reservation.RISK
+        if is_risk and bin_of(before) != bin_of(generated_tokens):
+            self._put_risk(candidate, generated_tokens)
+
+    def end(self, identity: int, generated_tokens: int, *, is_finished: bool) -> None:
+        """An admitted request ended, or left otherwise."""
+        self.progress(identity, generated_tokens)
+        candidate = self._books.end(identity)
+        self._sequences -= candidate.branches
+        self._kv_tokens -= (candidate.prompt_tokens + generated_tokens) * candidate.branches
+        if identity in self._risky_books:
+            self._risky_books.end(identity)
+        self.lengths.end(identity, generated_tokens, is_finished=is_finished)
+        self._risk.drop(identity)
+
+    def steps_until_room(self, blocks: int, limit_blocks: int) -> int | None:
+        """Steps until enough has ended, by what is reserved; None where that cannot be told, or where there is room."""
+        return self._books.steps_until_room(blocks, limit_blocks)
+
+    def _forecast(self, candidate: Candidate, generated_tokens: int) -> Forecast:
+        settings, bound = self._settings, candidate.max_output_tokens
+        if settings.reservation in (Reservation.NO_EVICT, Reservation.OPTIMISTIC):
+            return Forecast(bound, 0)
+        forecast = self.lengths.at(
+            candidate, settings.quantile, settings.confidence, generated_tokens=generated_tokens
+        )
+        # A bound that the whole pool could not hold is reserved as far as the pool goes.
+        room = settings.limit_blocks // candidate.branches * self.need.block_tokens
+        room -= candidate.prompt_tokens + settings.safety_tokens
+        return Forecast(max(generated_tokens + 1, min(forecast.tokens, room)), forecast.observations)
+
+    def _put_risk(self, candidate: Candidate, generated_tokens: int) -> None:
+        terms = self._risk_terms(candidate, generated_tokens, 0)
+        self._risk.put(candidate.identity, terms, self._books.step)
+
+    def _risk_terms(self, candidate: Candidate, generated_tokens: int, uncached_tokens: int) -> Terms:
+        settings = self._settings
+        least = least_observations(settings.quantile, settings.confidence)
+        prefill_tokens = 0 if generated_tokens else self._books.prefill_tokens + uncached_tokens
+        return self._risk.terms(
+            candidate,
+            self.lengths.speaker(candidate, least, generated_tokens=generated_tokens),
+            generated_tokens=generated_tokens,
+            step=self._books.step,
+            wait_steps=settings.pace.wait_steps(prefill_tokens) or 0,
+        )
