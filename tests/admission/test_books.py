@@ -100,7 +100,7 @@ def test_room_comes_when_enough_has_ended() -> None:
     admit(books, candidate(2, 4, 30))
     books.progress(1, 1)
     books.progress(2, 1)
-    # 18 + 6 tokens when the first ends, 4 + 29 when the second does, 30 steps from now with one to spare.
+    # 18 + 8 tokens when the first ends, 4 + 29 when the second does, 30 steps from now with one to spare.
     assert books.peak_blocks() == 9
     assert books.steps_until_room(5, 14) is None
     assert books.steps_until_room(6, 14) == 30
