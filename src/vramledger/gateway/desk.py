@@ -1,0 +1,280 @@
+"""Where requests wait for the policy's word: a bounded queue, and every reservation given back exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from vramledger.gateway.admitter import Admitter, Decision, Ended, Ending, RequestFacts, Verdict
+from vramledger.gateway.counters import Counters
+
+NS_PER_MS = 1_000_000
+LOG = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """The request is not let in; `decision` says why, and is never ADMIT or QUEUE."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.rule)
+        self.decision = decision
+
+
+class Ticket:
+    """A request that was admitted. `close` gives its reservation back; only the first call does anything."""
+
+    __slots__ = ("_desk", "decision", "ending", "facts", "position", "wait_ms", "waited_ms")
+
+    def __init__(self, desk: AdmissionDesk, facts: RequestFacts, decision: Decision) -> None:
+        self._desk: AdmissionDesk | None = desk
+        self.facts = facts
+        self.decision = decision
+        self.position: int | None = None
+        """How many waited when it came, itself included; None if it did not wait."""
+        self.wait_ms: int | None = None
+        """What its wait was estimated to be."""
+        self.waited_ms = 0
+        self.ending = Ending(how=Ended.CLIENT_LEFT)
+        """How it ended, as far as is known."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._desk is not None
+
+    def close(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk._release(self.facts.number, self.ending)
+
+
+class _Waiter:
+    __slots__ = ("decision", "facts", "future", "position", "since_ns", "ticket", "timer", "wait_ms")
+
+    def __init__(self, facts: RequestFacts, decision: Decision, since_ns: int) -> None:
+        self.facts = facts
+        self.decision = decision
+        self.since_ns = since_ns
+        self.future: asyncio.Future[Ticket | Decision] = asyncio.get_running_loop().create_future()
+        self.ticket: Ticket | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.position = 0
+        self.wait_ms: int | None = None
+
+
+class AdmissionDesk:
+    """Asks the policy at arrival and whenever a reservation came back. Everything happens in one event loop."""
+
+    def __init__(
+        self,
+        admitter: Admitter,
+        *,
+        queued: int,
+        queued_ms: int,
+        clock_ns: Callable[[], int],
+        counters: Counters,
+    ) -> None:
+        self._admitter = admitter
+        self._most = queued
+        self._queued_ms = queued_ms
+        self._clock_ns = clock_ns
+        self._counters = counters
+        self._queue: dict[int, _Waiter] = {}
+        self._admitted: set[int] = set()
+        self._releases: deque[int] = deque(maxlen=32)
+        self._asking = False
+        self._draining = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def admitted(self) -> int:
+        return len(self._admitted)
+
+    async def enter(self, facts: RequestFacts) -> Ticket:
+        """Waits until the request is admitted. Raises Refused; when cancelled, what was held is given back before it returns."""
+        now = self._clock_ns()
+        if self._draining:
+            raise Refused(self._counted(DRAINING))
+        decision = self._ask(facts)
+        if decision.verdict is Verdict.ADMIT:
+            return self._ticket(facts, decision)
+        if decision.verdict is not Verdict.QUEUE:
+            raise Refused(self._counted(decision))
+        if len(self._queue) >= self._most:
+            self._forget(facts.number, Ended.QUEUE_FULL)
+            raise Refused(self._counted(self._too_many(decision)))
+        return await self._wait(_Waiter(facts, decision, now))
+
+    async def _wait(self, waiter: _Waiter) -> Ticket:
+        number = waiter.facts.number
+        self._queue[number] = waiter
+        self._counters.queued += 1
+        waiter.position = len(self._queue)
+        waiter.wait_ms = (
+            waiter.decision.wait_ms if waiter.decision.wait_ms is not None else self._pace_ms(waiter.position)
+        )
+        waiter.timer = asyncio.get_running_loop().call_later(self._queued_ms / 1000, self._too_long, waiter)
+        try:
+            outcome = await waiter.future
+        except asyncio.CancelledError:
+            if self._queue.pop(number, None) is not None:
+                self._forget(number, Ended.CLIENT_LEFT)
+                self.ask_again()
+            elif waiter.ticket is not None:  # admitted and cancelled in the same turn of the loop
+                waiter.ticket.close()
+            raise
+        finally:
+            waiter.timer.cancel()
+        if isinstance(outcome, Decision):
+            raise Refused(outcome)
+        return outcome
+
+    def ask_again(self) -> None:
+        """Room may have come free: those that wait are asked, soon and all at once."""
+        if self._queue and not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_soon(self._ask_waiting)
+
+    def drain(self) -> None:
+        """Lets nobody in any more, and tells those that wait."""
+        self._draining = True
+        for waiter in list(self._queue.values()):
+            self._turn_away(waiter, DRAINING, Ended.DRAINED)
+
+    def _ask_waiting(self) -> None:
+        self._asking = False
+        for number, decision in self._reconsidered():
+            waiter = self._queue.get(number)
+            if waiter is None:
+                continue
+            if decision.verdict is Verdict.ADMIT:
+                del self._queue[number]
+                ticket = self._ticket(waiter.facts, decision)
+                ticket.position, ticket.wait_ms = waiter.position, waiter.wait_ms
+                ticket.waited_ms = (self._clock_ns() - waiter.since_ns) // NS_PER_MS
+                waiter.ticket = ticket
+                if waiter.future.done():  # its client left; it will not come for it
+                    ticket.close()
+                else:
+                    waiter.future.set_result(ticket)
+            elif decision.verdict is Verdict.QUEUE:
+                waiter.decision = decision
+            else:
+                self._turn_away(waiter, decision, None)
+
+    def _too_long(self, waiter: _Waiter) -> None:
+        place = list(self._queue).index(waiter.facts.number) + 1 if waiter.facts.number in self._queue else 1
+        decision = Decision(
+            verdict=Verdict.REJECT,
+            rule="queued-too-long",
+            message=f"the request waited {self._queued_ms / 1000:g} s and there was still no room for it",
+            retry_after_ms=self._retry_ms(waiter.decision, place),
+            numbers=waiter.decision.numbers,
+        )
+        self._turn_away(waiter, decision, Ended.QUEUED_TOO_LONG)
+
+    def _turn_away(self, waiter: _Waiter, decision: Decision, how: Ended | None) -> None:
+        """`how` is None where the policy itself changed its word, and holds nothing any more."""
+        if self._queue.pop(waiter.facts.number, None) is None:
+            return
+        if how is not None:
+            self._forget(waiter.facts.number, how)
+        self._counted(decision)
+        if not waiter.future.done():
+            waiter.future.set_result(decision)
+
+    def _ask(self, facts: RequestFacts) -> Decision:
+        try:
+            return self._admitter.decide(facts, self._clock_ns())
+        except Exception:
+            self._counters.policy_failures += 1
+            LOG.exception("the admission policy failed on request %d", facts.number)
+            return POLICY_FAILED
+
+    def _reconsidered(self) -> list[tuple[int, Decision]]:
+        try:
+            return list(self._admitter.reconsider(self._clock_ns()))
+        except Exception:
+            self._counters.policy_failures += 1
+            LOG.exception("the admission policy failed on those that wait")
+            return []
+
+    def progress(self, ticket: Ticket, output_tokens: int) -> None:
+        """Tells the policy what an admitted request has streamed so far."""
+        if ticket.is_open:
+            try:
+                self._admitter.progress(ticket.facts.number, output_tokens, self._clock_ns())
+            except Exception:
+                self._counters.policy_failures += 1
+                LOG.exception(
+                    "the admission policy failed on the progress of request %d", ticket.facts.number
+                )
+
+    def _ticket(self, facts: RequestFacts, decision: Decision) -> Ticket:
+        self._counters.admitted += 1
+        self._admitted.add(facts.number)
+        return Ticket(self, facts, decision)
+
+    def _release(self, number: int, ending: Ending) -> None:
+        self._admitted.discard(number)
+        self._releases.append(self._clock_ns())
+        self._tell_released(number, ending)
+        self.ask_again()
+
+    def _forget(self, number: int, how: Ended) -> None:
+        self._tell_released(number, Ending(how=how))
+
+    def _tell_released(self, number: int, ending: Ending) -> None:
+        self._counters.released += 1
+        try:
+            self._admitter.release(number, ending, self._clock_ns())
+        except Exception:
+            self._counters.policy_failures += 1
+            LOG.exception("the admission policy failed to release request %d", number)
+
+    def _too_many(self, decision: Decision) -> Decision:
+        return Decision(
+            verdict=Verdict.REJECT,
+            rule="queue-full",
+            message=f"{len(self._queue)} requests wait already",
+            retry_after_ms=self._retry_ms(decision, len(self._queue) + 1),
+            numbers={**decision.numbers, "queued": len(self._queue), "queue_limit": self._most},
+        )
+
+    def _retry_ms(self, decision: Decision, place: int) -> int:
+        """The policy's word, else the pace of late; never less than a second."""
+        told = decision.retry_after_ms if decision.retry_after_ms is not None else decision.wait_ms
+        return max(1000, told if told is not None else self._pace_ms(place) or 0)
+
+    def _pace_ms(self, place: int) -> int | None:
+        """When the `place`-th release from now is due, at the pace of the last ones; None before there were two."""
+        if len(self._releases) < 2:
+            return None
+        spread_ns = max(self._clock_ns(), self._releases[-1]) - self._releases[0]
+        return place * spread_ns // len(self._releases) // NS_PER_MS
+
+    def _counted(self, decision: Decision) -> Decision:
+        if decision.verdict is Verdict.REJECT:
+            self._counters.rejected += 1
+        elif decision.verdict is Verdict.NEVER_FITS:
+            self._counters.never_fit += 1
+        else:
+            self._counters.unavailable += 1
+        return decision
+
+
+DRAINING = Decision(
+    verdict=Verdict.UNAVAILABLE,
+    rule="draining",
+    message="the gateway is being stopped; another one may serve the request",
+    retry_after_ms=1000,
+)
+POLICY_FAILED = Decision(
+    verdict=Verdict.UNAVAILABLE,
+    rule="policy-failed",
+    message="the gateway could not decide about the request",
+)

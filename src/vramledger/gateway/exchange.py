@@ -1,0 +1,194 @@
+"""One request from its arrival to its end: priced, admitted, forwarded, answered; and its reservation given back, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from vramledger.gateway.admitter import Ended, Ending, Kind
+from vramledger.gateway.client_connection import ClientConnection, IncomingRequest
+from vramledger.gateway.counters import Counters
+from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
+from vramledger.gateway.messages import IDEMPOTENT, request_bytes
+from vramledger.gateway.relay import Outcome, Relay
+from vramledger.gateway.replies import Headers, Reply, error_reply, header_value, refusal
+from vramledger.gateway.request_facts import BadBody, facts_of, kind_of
+from vramledger.gateway.settings import Timeouts, Upstream
+from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
+
+
+class Exchanges:
+    """Serves requests one by one; `open` are those that the engine is working on."""
+
+    def __init__(
+        self,
+        *,
+        upstream: Upstream,
+        pool: UpstreamPool,
+        desk: AdmissionDesk,
+        timeouts: Timeouts,
+        counters: Counters,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._upstream = upstream
+        self._pool = pool
+        self._desk = desk
+        self._timeouts = timeouts
+        self._counters = counters
+        self._clock_ns = clock_ns
+        self._numbers = 0
+        self.open: set[Relay] = set()
+        self.closing = False
+        """Whether it is the gateway that ends what it serves."""
+
+    def sweep(self, now: float) -> None:
+        """Ends what is silent for too long, and tells the policy how far the others are."""
+        for relay in list(self.open):
+            relay.check(now)
+            events = relay.reading.output_events if relay.reading is not None else 0
+            if relay.ticket is not None and events > relay.told_events:
+                relay.told_events = events
+                self._desk.progress(relay.ticket, events)
+        self._desk.ask_again()
+
+    async def serve(self, client: ClientConnection, request: IncomingRequest) -> None:
+        """Answers one request. Cancelled when its client goes."""
+        kind = kind_of(request.head.method, request.head.target)
+        try:
+            if kind is None:
+                await self._forward(client, request, None, None)
+            else:
+                await self._admitted(client, request, kind)
+        except asyncio.CancelledError:
+            self._counters.clients_left += 1
+            raise
+
+    async def _admitted(self, client: ClientConnection, request: IncomingRequest, kind: Kind) -> None:
+        self._numbers += 1
+        try:
+            facts = facts_of(kind, request.body, number=self._numbers, arrival_ns=self._clock_ns())
+        except BadBody as bad:
+            self._counters.bad_requests += 1
+            client.reply(request, error_reply(400, "bad-body", str(bad)))
+            return
+        try:
+            ticket = await self._desk.enter(facts)
+        except Refused as refused:
+            client.reply(request, refusal(refused.decision))
+            return
+        try:
+            ticket.ending = await self._forward(client, request, kind, ticket)
+        finally:
+            ticket.close()
+
+    async def _forward(
+        self, client: ClientConnection, request: IncomingRequest, kind: Kind | None, ticket: Ticket | None
+    ) -> Ending:
+        """Sends the request to the engine and its answer to the client. What the engine does wrong is answered here too."""
+        message = request_bytes(request.head, self._upstream.authority, request.body)
+        # Generating has no effect besides its answer, so a request that a closing connection may have swallowed can be sent again.
+        may_repeat = kind is not None or request.head.method in IDEMPOTENT
+        fresh = False
+        while True:
+            try:
+                upstream = await self._pool.take(fresh=fresh)
+            except UpstreamUnreachable as error:
+                self._counters.upstream_failures += 1
+                client.reply(request, unreachable(str(error)))
+                return Ending(how=Ended.UPSTREAM_FAILED)
+            reused = upstream.served > 0
+            relay = Relay(
+                client,
+                request,
+                ticket=ticket,
+                headers=ticket_headers(ticket),
+                read=kind is not None,
+                silence_s=self._timeouts.silence_ms / 1000,
+                first_byte_s=self._timeouts.first_byte_ms / 1000,
+                now=asyncio.get_running_loop().time(),
+            )
+            self.open.add(relay)
+            try:
+                outcome = await relay.run(upstream, message)
+            except asyncio.CancelledError:
+                self._note(relay)
+                if ticket is not None:
+                    left = Ended.DRAINED if self.closing else Ended.CLIENT_LEFT
+                    ticket.ending = ending_of(
+                        relay, Ended.COMPLETED if relay.outcome is Outcome.COMPLETE else left
+                    )
+                raise
+            finally:
+                self.open.discard(relay)
+            if outcome is Outcome.SILENT and reused and may_repeat and not fresh:
+                self._counters.upstream_retries += 1
+                fresh = True
+                continue
+            return self._ended(client, request, relay, outcome)
+
+    def _ended(
+        self, client: ClientConnection, request: IncomingRequest, relay: Relay, outcome: Outcome
+    ) -> Ending:
+        self._note(relay)
+        if outcome is Outcome.COMPLETE:
+            return ending_of(relay)
+        if relay.head is not None:
+            self._counters.truncated_answers += 1
+        if outcome is Outcome.TIMED_OUT:
+            self._counters.upstream_timeouts += 1
+            if relay.head is None:
+                client.reply(
+                    request,
+                    error_reply(504, "upstream-timeout", f"the engine did not answer: {relay.reason}"),
+                )
+            return ending_of(relay, Ended.TIMED_OUT)
+        self._counters.upstream_failures += 1
+        if relay.head is None:
+            client.reply(request, error_reply(502, "upstream-failed", f"the engine failed: {relay.reason}"))
+        return ending_of(relay, Ended.UPSTREAM_FAILED)
+
+    def _note(self, relay: Relay) -> None:
+        """Counts the errors that the engine told, once for each request."""
+        reading = relay.reading
+        if relay.head is None or reading is None:
+            return
+        self._counters.unread_events += reading.unread
+        if relay.head.status >= 500 or (reading.error is not None and relay.head.status < 400):
+            self._counters.engine_errors += 1
+            if relay.head.status < 400:
+                self._counters.engine_errors_in_streams += 1
+
+
+def ending_of(relay: Relay, how: Ended = Ended.COMPLETED) -> Ending:
+    """A request's end with what its answer said of its tokens; where it said nothing, its events are counted."""
+    reading = relay.reading
+    if reading is None:
+        return Ending(how=how)
+    status = relay.head.status if relay.head is not None else 0
+    if how is Ended.COMPLETED and (reading.error is not None or status >= 400):
+        how = Ended.ENGINE_ERROR
+    counted = reading.output_tokens is None and reading.output_events > 0
+    return Ending(
+        how=how,
+        prompt_tokens=reading.prompt_tokens,
+        cached_prompt_tokens=reading.cached_prompt_tokens,
+        output_tokens=reading.output_events if counted else reading.output_tokens,
+        counted=counted,
+    )
+
+
+def unreachable(reason: str) -> Reply:
+    return error_reply(503, "upstream-unreachable", f"the engine cannot be reached: {reason}")
+
+
+def ticket_headers(ticket: Ticket | None) -> Headers:
+    """What an answer says of its admission: the rule, and for those that waited their place, the estimate and the wait."""
+    if ticket is None:
+        return []
+    headers = [(b"x-vramledger-rule", header_value(ticket.decision.rule))]
+    if ticket.position is not None:
+        headers.append((b"x-vramledger-queue-position", b"%d" % ticket.position))
+        if ticket.wait_ms is not None:
+            headers.append((b"x-vramledger-queue-estimated-ms", b"%d" % ticket.wait_ms))
+        headers.append((b"x-vramledger-queued-ms", b"%d" % ticket.waited_ms))
+    return headers

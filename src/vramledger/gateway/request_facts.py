@@ -1,0 +1,123 @@
+"""From a request's path and JSON body to the facts that an admission policy reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from vramledger.gateway.admitter import Kind, RequestFacts
+
+PATHS: Mapping[bytes, Kind] = {
+    b"/chat/completions": Kind.CHAT,
+    b"/completions": Kind.COMPLETION,
+    b"/responses": Kind.RESPONSE,
+    b"/messages": Kind.MESSAGE,
+    b"/embeddings": Kind.EMBEDDING,
+    # llama.cpp's own and SGLang's own.
+    b"/completion": Kind.COMPLETION,
+    b"/embedding": Kind.EMBEDDING,
+    b"/generate": Kind.COMPLETION,
+}
+OUTPUT_BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict", "max_new_tokens")
+MANY = 1 << 20
+
+
+class BadBody(ValueError):
+    """A generation request whose body cannot be priced; the engine could not serve it either."""
+
+
+def kind_of(method: bytes, target: bytes) -> Kind | None:
+    """None for what passes unpriced. The path is read as a lenient engine would read it: decoded, slashes folded."""
+    if method != b"POST":
+        return None
+    path = unquote_to_bytes(target.partition(b"?")[0])
+    words = [word for word in path.split(b"/") if word]
+    if words[:1] == [b"v1"]:
+        del words[0]
+    return PATHS.get(b"/" + b"/".join(words))
+
+
+def facts_of(kind: Kind, body: bytes, *, number: int, arrival_ns: int) -> RequestFacts:
+    """Raises BadBody naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
+    try:
+        asked = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadBody(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise BadBody("the body is nested too deep") from error
+    if not isinstance(asked, dict):
+        raise BadBody("the body is not a JSON object")
+    parameters = asked.get("sampling_params")
+    settings = {**asked, **parameters} if isinstance(parameters, dict) else asked
+    text_bytes, tokens, prompts = _prompt(kind, asked)
+    model = asked.get("model")
+    return RequestFacts(
+        number=number,
+        kind=kind,
+        model=model if isinstance(model, str) else "",
+        prompt_bytes=text_bytes,
+        prompt_tokens=tokens if tokens and not text_bytes else None,
+        max_output_tokens=0 if kind is Kind.EMBEDDING else _output_bound(settings),
+        branches=prompts * max(_whole(settings, "n") or 1, _whole(settings, "best_of") or 1),
+        stream=asked.get("stream") is True,
+        arrival_ns=arrival_ns,
+    )
+
+
+def _output_bound(settings: Mapping[str, object]) -> int | None:
+    for name in OUTPUT_BOUNDS:
+        bound = _whole(settings, name)
+        if bound is not None:
+            return bound
+    return None
+
+
+def _whole(settings: Mapping[str, object], name: str) -> int | None:
+    """A count; None where it is absent, null or -1 (llama.cpp: no bound)."""
+    value = settings.get(name)
+    if value is None or value == -1:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MANY * MANY:
+        raise BadBody(f"{name} is not a whole number of a sensible size")
+    return value
+
+
+def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
+    """(bytes of text, token ids, prompts) of what the request brings."""
+    if kind in (Kind.CHAT, Kind.MESSAGE):
+        parts = (asked.get("messages"), asked.get("system"), asked.get("tools"))
+        return sum(map(_text_bytes, parts)), 0, 1
+    if kind is Kind.RESPONSE:
+        parts = (asked.get("input"), asked.get("instructions"), asked.get("tools"))
+        return sum(map(_text_bytes, parts)), 0, 1
+    prompt = next(
+        (asked[name] for name in ("prompt", "input", "text", "input_ids", "content") if name in asked), None
+    )
+    if not isinstance(prompt, list) or not prompt:
+        return _text_bytes(prompt), 0, 1
+    # llama.cpp takes text and token ids mixed in one prompt; a list of texts or of lists is many prompts.
+    if any(isinstance(piece, int) for piece in prompt):
+        return _text_bytes(prompt), sum(isinstance(piece, int) for piece in prompt), 1
+    tokens = sum(isinstance(t, int) for piece in prompt if isinstance(piece, list) for t in piece)
+    return _text_bytes(prompt), tokens, len(prompt)
+
+
+def _text_bytes(value: object) -> int:
+    """UTF-8 bytes of all text in a value, whatever holds it; names of fields do not count, images by their encoding do not either."""
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(value))
+
+
+def _texts(value: object) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, dict):
+            pending.extend(
+                part for name, part in item.items() if name not in ("image_url", "input_audio", "source")
+            )

@@ -1,0 +1,142 @@
+"""Paths and bodies as a policy sees them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramledger.errors import InputError
+from vramledger.gateway.admitter import Kind, RequestFacts
+from vramledger.gateway.request_facts import BadBody, facts_of, kind_of
+from vramledger.gateway.settings import Upstream, upstream_from_url
+
+
+def facts(kind: Kind = Kind.COMPLETION, **asked: object) -> RequestFacts:
+    return facts_of(kind, json.dumps(asked).encode(), number=7, arrival_ns=3)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        (b"/v1/chat/completions", Kind.CHAT),
+        (b"/v1/completions?x=/v1/models", Kind.COMPLETION),
+        (b"/completions", Kind.COMPLETION),
+        (b"/completion", Kind.COMPLETION),
+        (b"/v1/responses", Kind.RESPONSE),
+        (b"/v1/messages", Kind.MESSAGE),
+        (b"/v1/embeddings", Kind.EMBEDDING),
+        (b"/generate", Kind.COMPLETION),
+        # However it is written, an engine that decodes and folds would serve it.
+        (b"//v1/chat%2Fcompletions/", Kind.CHAT),
+        (b"/v1/%63hat/completions", Kind.CHAT),
+        (b"/v1/models", None),
+        (b"/v1/chat/completions/1", None),
+        (b"/", None),
+        (b"*", None),
+    ],
+)
+def test_what_is_priced(target: bytes, kind: Kind | None) -> None:
+    assert kind_of(b"POST", target) is kind
+    assert kind_of(b"GET", target) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "prompt_bytes", "prompt_tokens", "branches"),
+    [
+        (Kind.COMPLETION, {"prompt": "häh"}, 4, None, 1),
+        (Kind.COMPLETION, {"prompt": ["ab", "cde"], "n": 3}, 5, None, 6),
+        (Kind.COMPLETION, {"prompt": [5, 6, 7]}, 0, 3, 1),
+        (Kind.COMPLETION, {"prompt": [[5, 6, 7], [8, 9]], "n": 2, "best_of": 5}, 0, 5, 10),
+        (Kind.COMPLETION, {"prompt": [12, "ab", 13]}, 2, None, 1),
+        (Kind.COMPLETION, {"text": "abc", "sampling_params": {"n": 2}}, 3, None, 2),
+        (Kind.COMPLETION, {"input_ids": [[1, 2]]}, 0, 2, 1),
+        (Kind.EMBEDDING, {"input": ["a", "b"]}, 2, None, 2),
+        (Kind.RESPONSE, {"input": "abc", "instructions": "de"}, 5, None, 1),
+        (
+            Kind.CHAT,
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "abc"}]},
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * 999}}]},
+                ]
+            },
+            len("usertextabcuserimage_url"),
+            None,
+            1,
+        ),
+        (Kind.COMPLETION, {}, 0, None, 1),
+        (Kind.CHAT, {"messages": "no list"}, 7, None, 1),
+    ],
+)  # fmt: skip
+def test_prompts_are_sized_by_what_they_hold(
+    kind: Kind, asked: dict[str, object], prompt_bytes: int, prompt_tokens: int | None, branches: int
+) -> None:
+    told = facts(kind, **asked)
+    assert (told.prompt_bytes, told.prompt_tokens, told.branches) == (prompt_bytes, prompt_tokens, branches)
+    assert (told.number, told.arrival_ns, told.kind) == (7, 3, kind)
+
+
+@pytest.mark.parametrize(
+    ("asked", "bound"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 9}, 9),
+        ({"max_output_tokens": 4}, 4),
+        ({"n_predict": -1}, None),
+        ({"max_tokens": None}, None),
+        ({"sampling_params": {"max_new_tokens": 6}}, 6),
+        ({}, None),
+    ],
+)
+def test_the_users_bound_of_output(asked: dict[str, object], bound: int | None) -> None:
+    assert facts(**asked).max_output_tokens == bound
+
+
+def test_embeddings_produce_no_output() -> None:
+    assert facts(Kind.EMBEDDING, input="a", max_tokens=9).max_output_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "asked", [{"max_tokens": -2}, {"max_tokens": 1.5}, {"n": True}, {"n": 2**80}, {"best_of": "1"}]
+)
+def test_counts_that_are_none_are_refused_by_name(asked: dict[str, object]) -> None:
+    with pytest.raises(BadBody, match=next(iter(asked))):
+        facts(**asked)
+
+
+@given(st.binary(max_size=60) | st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["prompt", "messages", "input", "n", "model", "sampling_params", "x"]), inner, max_size=4)).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+def test_any_body_is_either_priced_or_refused(body: bytes) -> None:
+    for kind in Kind:
+        try:
+            told = facts_of(kind, body, number=1, arrival_ns=0)
+        except BadBody:
+            continue
+        assert told.prompt_bytes >= 0
+        assert told.branches >= 1
+
+
+@pytest.mark.parametrize(
+    ("url", "upstream", "authority"),
+    [
+        ("http://127.0.0.1:8000", Upstream(host="127.0.0.1", port=8000), b"127.0.0.1:8000"),
+        ("http://engine/", Upstream(host="engine", port=80), b"engine"),
+        ("https://engine", Upstream(host="engine", port=443, tls=True), b"engine"),
+        ("http://[::1]:80", Upstream(host="::1", port=80), b"[::1]"),
+    ],
+)
+def test_an_upstream_is_a_place_alone(url: str, upstream: Upstream, authority: bytes) -> None:
+    assert upstream_from_url(url) == upstream
+    assert upstream.authority == authority
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["engine:80", "ftp://engine", "http://", "http://u:p@engine", "http://engine/v1", "http://engine?a", "http://engine#a",
+     "http://engine:99999", "http://engïne", "http://[::1"],
+)  # fmt: skip
+def test_an_upstream_with_more_or_less_is_refused(url: str) -> None:
+    with pytest.raises(InputError):
+        upstream_from_url(url)
