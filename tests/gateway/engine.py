@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 7}}
@@ -64,8 +65,9 @@ class Call:
 class Engine:
     """`script` answers every request; `connections` and `calls` are what came."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
+        self._tls = tls
         self.calls: list[Call] = []
         self.connections = 0
         self.working = 0
@@ -73,7 +75,7 @@ class Engine:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Engine:
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:

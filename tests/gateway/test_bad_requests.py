@@ -152,6 +152,31 @@ def test_a_request_that_does_not_arrive_in_time(part: bytes) -> None:
     assert seen == []
 
 
+@pytest.mark.parametrize("first", [b"", request("/first")])
+@pytest.mark.parametrize(
+    "part", [b"POST /a HTTP/1.1\r\n", b"POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_a_request_that_dribbles_is_not_waited_for(first: bytes, part: bytes) -> None:
+    """Each byte comes in time; the request does not. Its beginning may have come with the request before it."""
+
+    async def story() -> None:
+        timeouts = Timeouts(head_ms=100, body_ms=100, idle_ms=100)
+        async with Engine(Call.whole) as engine, gateway_to(engine, Places(1), timeouts=timeouts) as gateway:
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(first + part)
+            if first:
+                assert (await read_answer(reader)).status == 200
+            answer = asyncio.create_task(read_answer(reader))
+            while not answer.done():
+                writer.write(b"X")
+                await asyncio.sleep(0.01)
+            assert (await answer).status == 408
+            writer.transport.abort()
+            await until(lambda: not gateway.connections)
+
+    asyncio.run(story())
+
+
 def test_all_bodies_together_are_bounded() -> None:
     async def story() -> None:
         limits = Limits(held_body_bytes=1000)

@@ -12,6 +12,7 @@ from gateway.client import ask, gateway_to, read_answer, request, until
 from gateway.engine import DONE, EVENT_STREAM, WORD, Call, Engine
 from gateway.policies import Places
 from vramledger.gateway.admitter import Ended
+from vramledger.gateway.messages import ResponseHead
 
 
 async def _hold(call: Call) -> None:
@@ -129,7 +130,7 @@ def test_nothing_is_left_after_many_clients_came_and_went(seed: int) -> None:
 
     async def story() -> None:
         async with engine, gateway_to(engine, policy) as gateway:
-            await asyncio.gather(*(client(gateway.port) for _ in range(clients)))
+            await asyncio.wait_for(asyncio.gather(*(client(gateway.port) for _ in range(clients))), 60)
             await until(lambda: not gateway.connections)
             await until(lambda: engine.working == 0)
             assert not policy.held
@@ -166,5 +167,46 @@ def test_closing_the_gateway_ends_everything_at_once() -> None:
             assert [ending.how for ending in policy.endings.values()] == [Ended.DRAINED] * 4
             for writer in writers:
                 writer.transport.abort()
+
+    asyncio.run(story())
+
+
+class Notes:
+    """A receiver that notes how its answer ended."""
+
+    def __init__(self) -> None:
+        self.ended = ""
+
+    def answer_began(self, head: ResponseHead) -> None: ...
+
+    def answer_body(self, data: bytes) -> None: ...
+
+    def answer_flush(self) -> None: ...
+
+    def answer_ended(self) -> None:
+        self.ended = "well"
+
+    def answer_failed(self, reason: str, *, silent: bool) -> None:
+        self.ended = reason
+
+
+def test_who_leaves_late_takes_nobody_elses_connection_away() -> None:
+    """A client's leaving may be noticed after its answer ended, when its connection already serves the next request."""
+
+    async def story() -> None:
+        message = b"GET / HTTP/1.1\r\nHost: e\r\n\r\n"
+        async with Engine(Call.whole) as engine, gateway_to(engine, Places(1)) as gateway:
+            late, next_one, last = Notes(), Notes(), Notes()
+            connection = await gateway.pool.take()
+            connection.send(message, late, has_body=True)
+            await until(lambda: late.ended == "well")
+            assert await gateway.pool.take() is connection
+            connection.send(message, next_one, has_body=True)
+            connection.leave(late)
+            await until(lambda: next_one.ended == "well")
+            assert await gateway.pool.take() is connection
+            connection.send(message, last, has_body=True)
+            gateway.pool.close()  # whoever is served is told
+            assert last.ended == "the gateway closed the connection"
 
     asyncio.run(story())

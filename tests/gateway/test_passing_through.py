@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from gateway.client import CHAT, ask, gateway_to, read_answer, request
+from gateway.client import CHAT, ask, gateway_to, read_answer, request, until
 from gateway.engine import ANSWER, DONE, USAGE, WORD, Call, Engine, event
 from gateway.policies import Places
 from vramledger.gateway.admitter import Ended, Ending, Kind
@@ -216,5 +216,22 @@ def test_a_slow_reader_holds_the_engine_up_and_nothing_piles_up() -> None:
             assert len(answer.body) == len(piece) * pieces
             assert sent == pieces
             writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_lags_behind_a_complete_answer_holds_nobody_else_up() -> None:
+    async def story() -> None:
+        async with Engine(Call.whole) as engine, gateway_to(engine, Places(1)) as gateway:
+            _, lags = await asyncio.open_connection("127.0.0.1", gateway.port)
+            await until(lambda: bool(gateway.connections))
+            next(
+                iter(gateway.connections)
+            ).pause_writing()  # as its transport does when the client reads nothing
+            lags.write(request())
+            await until(lambda: gateway.pool.idle_connections == 1)
+            assert (await ask(gateway.port, request())).status == 200
+            assert engine.connections == 1
+            lags.transport.abort()
 
     asyncio.run(story())

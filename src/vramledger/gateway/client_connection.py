@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -20,6 +20,7 @@ from vramledger.gateway.replies import Headers, Reply, error_reply, reason_of
 from vramledger.gateway.settings import Limits, Timeouts
 
 LINGER_S = 1.0
+NEVER = float("inf")
 CHUNK_LINE_BYTES = 32
 COUNTED_CHUNKS = 65_536
 
@@ -163,7 +164,7 @@ class ClientConnection(asyncio.Protocol):
         self._last = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
-        self.deadline = self._loop.time() + self._house.timeouts.stalled_reader_ms / 1000
+            self.deadline = self._loop.time() + self._house.timeouts.stalled_reader_ms / 1000
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -187,22 +188,22 @@ class ClientConnection(asyncio.Protocol):
             elif self._task is None:
                 self._refuse(error_reply(408, "request-timeout", "the request did not arrive in time"))
 
-    def cancel(self) -> None:
-        """Ends what is served, without an answer if it has not begun."""
+    def cancel(self) -> asyncio.Task[None] | None:
+        """Ends what is served, without an answer if it has not begun; returns its task."""
         if self._task is not None:
             self._task.cancel()
         self.abort()
+        return self._task
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=self._house.limits.write_buffer_bytes)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods, not by descent
+        self._transport.set_write_buffer_limits(high=self._house.limits.write_buffer_bytes)
         house = self._house
         if len(house.connections) >= house.limits.connections or house.draining:
             house.counters.connections_refused += 1
-            transport.abort()
+            self._transport.abort()
             return
         house.connections.add(self)
         house.counters.connections += 1
@@ -390,7 +391,13 @@ class ClientConnection(asyncio.Protocol):
         if not self._waiting:
             if self._last and not self._lingering:
                 self.close()
-            elif not self._in_head and self._incoming is None:
+            elif self._in_head or self._incoming is not None:
+                if (
+                    self.deadline == NEVER
+                ):  # its beginning came while another was served; only then, or it could dribble for ever
+                    part_ms = self._house.timeouts.head_ms if self._in_head else self._house.timeouts.body_ms
+                    self.deadline = self._loop.time() + part_ms / 1000
+            else:
                 self.deadline = self._loop.time() + self._house.timeouts.idle_ms / 1000
             return
         request = self._waiting.popleft()
@@ -398,7 +405,7 @@ class ClientConnection(asyncio.Protocol):
         if request.refusal is not None:
             self._answer_refusal(request.head, request.refusal)
             return
-        self.deadline = float("inf")
+        self.deadline = NEVER
         self._house.counters.requests += 1
         self._task = self._loop.create_task(self._house.serve(self, request))
         self._task.add_done_callback(lambda task: self._served(request, task))

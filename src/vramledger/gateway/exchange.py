@@ -85,7 +85,6 @@ class Exchanges:
         self, client: ClientConnection, request: IncomingRequest, kind: Kind | None, ticket: Ticket | None
     ) -> Ending:
         """Sends the request to the engine and its answer to the client. What the engine does wrong is answered here too."""
-        message = request_bytes(request.head, self._upstream.authority, request.body)
         # Generating has no effect besides its answer, so a request that a closing connection may have swallowed can be sent again.
         may_repeat = kind is not None or request.head.method in IDEMPOTENT
         fresh = False
@@ -109,7 +108,9 @@ class Exchanges:
             )
             self.open.add(relay)
             try:
-                outcome = await relay.run(upstream, message)
+                outcome = await relay.run(
+                    upstream, request_bytes(request.head, self._upstream.authority, request.body)
+                )
             except asyncio.CancelledError:
                 self._note(relay)
                 if ticket is not None:

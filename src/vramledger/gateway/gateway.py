@@ -110,8 +110,8 @@ class Gateway:
         if self._server is not None:
             self._server.close()
         self.desk.drain()
-        for connection in list(self.connections):
-            connection.cancel()
+        tasks = [connection.cancel() for connection in list(self.connections)]
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         while self.connections:
             await asyncio.sleep(0)
         self.pool.close()

@@ -65,10 +65,11 @@ class Relay:
         self._upstream = upstream
         self._client.resumed = self._resume
         upstream.send(message, self, has_body=self._request.head.method != b"HEAD")
+        del message  # a stream is long, and so may a prompt be
         try:
             return await self._done
         except asyncio.CancelledError:
-            upstream.abort()
+            upstream.leave(self)
             raise
         finally:
             self._upstream = None
@@ -78,7 +79,7 @@ class Relay:
         """Ends what is silent for too long; a reader that lags is not the engine's silence."""
         if self._paused or now < self._deadline or self._upstream is None:
             return
-        self._upstream.abort()
+        self._upstream.leave(self)
         self.reason = "it was silent for too long"
         self._end(Outcome.TIMED_OUT)
         if self.head is not None:
@@ -112,6 +113,9 @@ class Relay:
             self._upstream.pause_reading()
 
     def answer_ended(self) -> None:
+        self._upstream = (
+            None  # it may serve another request already: what this client reads is not its concern
+        )
         self.answer_flush()
         if isinstance(self.reading, WholeReading):
             self.reading.end()

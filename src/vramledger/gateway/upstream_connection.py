@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -79,11 +79,16 @@ class UpstreamConnection(asyncio.Protocol):
         self.served += 1
         self._transport.write(message)
 
+    def leave(self, receiver: Receiver) -> None:
+        """`receiver` wants no more of its answer: closes at once. Nothing happens where that answer has ended, for
+        the connection may serve somebody else by now."""
+        if self._receiver is receiver:
+            self._receiver = None
+            self.abort()
+
     def abort(self) -> None:
-        """Closes at once, whatever is under way; nobody is told."""
-        self._receiver = None
-        if self._transport is not None:
-            self._transport.abort()
+        """Closes at once, whatever is under way."""
+        self._fail("the gateway closed the connection")
 
     def pause_reading(self) -> None:
         if self.is_open and self._transport is not None:
@@ -96,8 +101,7 @@ class UpstreamConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods, not by descent
         self._owner.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
