@@ -41,6 +41,12 @@ def request(
 
 
 async def read_answer(reader: asyncio.StreamReader, *, has_body: bool = True) -> Answer:
+    """An answer that does not come fails the test instead of holding it up for ever."""
+    async with asyncio.timeout(30):
+        return await _read_answer(reader, has_body=has_body)
+
+
+async def _read_answer(reader: asyncio.StreamReader, *, has_body: bool) -> Answer:
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
     status = int(lines[0].split(" ")[1])

@@ -392,9 +392,8 @@ class ClientConnection(asyncio.Protocol):
             if self._last and not self._lingering:
                 self.close()
             elif self._in_head or self._incoming is not None:
-                if (
-                    self.deadline == NEVER
-                ):  # its beginning came while another was served; only then, or it could dribble for ever
+                # Its beginning came while another was served. Set at every piece, it could dribble for ever.
+                if self.deadline == NEVER:
                     part_ms = self._house.timeouts.head_ms if self._in_head else self._house.timeouts.body_ms
                     self.deadline = self._loop.time() + part_ms / 1000
             else:

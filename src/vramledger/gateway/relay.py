@@ -113,9 +113,8 @@ class Relay:
             self._upstream.pause_reading()
 
     def answer_ended(self) -> None:
-        self._upstream = (
-            None  # it may serve another request already: what this client reads is not its concern
-        )
+        # The connection may serve another request already; how this client reads is not its concern.
+        self._upstream = None
         self.answer_flush()
         if isinstance(self.reading, WholeReading):
             self.reading.end()
