@@ -71,9 +71,18 @@ def test_who_waits_grows_better_by_one_priority_each_so_often() -> None:
     assert head is not None and head.identity == 0
 
 
+def test_small_ones_go_before_large_ones_that_came_not_too_long_before() -> None:
+    # A token counts as 2 of waiting: 10 tokens at 0 stand at 20, 1 token at 15 at 17, 1 token at 19 at 21.
+    queue = FairQueue(token_wait_ps=2)
+    for identity, (sent_ps, tokens) in enumerate([(0, 10), (15, 1), (19, 1)]):
+        queue.add(candidate(identity, sent_ps=sent_ps), tokens)
+    assert drained(queue) == [1, 0, 2]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 50)), max_size=40), st.data())
 def test_what_goes_in_comes_out_once(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    queue = FairQueue({0: 2}, ageing_ps=data.draw(st.sampled_from([None, 7])))
+    token_wait_ps = data.draw(st.sampled_from([0, 3]))
+    queue = FairQueue({0: 2}, ageing_ps=data.draw(st.sampled_from([None, 7])), token_wait_ps=token_wait_ps)
     asked = [
         candidate(identity, tenant=tenant, priority=priority, sent_ps=identity)
         for identity, (tenant, priority, _) in enumerate(rows)
@@ -89,10 +98,12 @@ def test_what_goes_in_comes_out_once(rows: list[tuple[int, int, int]], data: st.
     )
     order = drained(queue, 50)
     assert sorted(order) == [one.identity for one in asked if one.identity not in gone]
-    # Within a tenant and a priority nobody overtakes.
+    # Within a tenant and a priority nobody overtakes but by size.
     for name in {(tenant, priority) for tenant, priority, _ in rows}:
         line = [identity for identity in order if rows[identity][:2] == name]
-        assert line == sorted(line)
+        assert line == sorted(
+            line, key=lambda identity: (identity + token_wait_ps * rows[identity][2], identity)
+        )
 
 
 def test_those_too_old_are_found() -> None:

@@ -267,6 +267,7 @@ def test_settings_that_contradict_themselves_are_refused() -> None:
         ({"weights": {3: 0}}, "tenant 3 has weight 0"),
         ({"watermark_blocks": -1}, "watermark_blocks is -1"),
         ({"ageing_ps": 0}, "ageing_ps is 0"),
+        ({"token_wait_ps": -1}, "token_wait_ps is -1"),
     ):
         with pytest.raises(InputError, match=words):
             policy_settings(20, **changes)

@@ -144,6 +144,7 @@ def test_every_request_has_an_end_and_a_run_is_the_same_twice(
             confidence=0.6,
             risk_span_steps=8,
             ageing_ps=20 * MS,
+            token_wait_ps=MS // 10,
         )
         policy = Policy(
             changes, StepTimes(simulation.step, step_tokens=simulation.scheduler.max_num_batched_tokens)

@@ -1,8 +1,8 @@
-"""Who goes next: by priority, then by what each tenant has had for its weight, then by arrival."""
+"""Who goes next: by priority, then by what each tenant has had for its weight, then by arrival and size."""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
@@ -15,14 +15,23 @@ class FairQueue:
     Each tenant has a count of the tokens it was let in with, over its weight (default 1); of the tenants that wait in the best priority, the one
     with the smallest count is next, and it is charged when its candidate is taken (a virtual counter as in Sheng et al., "Fairness in
     serving large language models", OSDI 2024). A tenant that comes back after having had nothing to wait is lifted to the least count of
-    those that wait, so that idleness saves nothing up. Each `ageing_ps` that a candidate has waited makes it better by one
+    those that wait, so that idleness saves nothing up. Within a line each token of size counts as though the candidate had come
+    `token_wait_ps` later: with 0 it is served in order of arrival, with more small ones go before large ones that came not too long before
+    them, and no large one waits for ever. Each `ageing_ps` that a candidate has waited makes it better by one
     priority; without, those of a worse one wait for as long as better ones come.
     """
 
-    def __init__(self, weights: Mapping[int, int] | None = None, *, ageing_ps: int | None = None) -> None:
+    def __init__(
+        self,
+        weights: Mapping[int, int] | None = None,
+        *,
+        ageing_ps: int | None = None,
+        token_wait_ps: int = 0,
+    ) -> None:
         self._weights = dict(weights or {})
         self._ageing_ps = ageing_ps
-        self._lines: dict[tuple[int, int], deque[Candidate]] = {}
+        self._token_wait_ps = token_wait_ps
+        self._lines: dict[tuple[int, int], list[tuple[int, int, Candidate]]] = {}
         self._had: dict[int, Fraction] = {}
         self._tokens: dict[int, int] = {}
         self.tokens = 0
@@ -34,30 +43,32 @@ class FairQueue:
         return identity in self._tokens
 
     def __iter__(self) -> Iterator[Candidate]:
-        """All that wait, by priority, tenant and arrival."""
-        for _, line in sorted(self._lines.items()):
-            yield from line
+        """All that wait, by priority and tenant, in their order there."""
+        for name in sorted(self._lines):
+            yield from (candidate for _, _, candidate in self._lines[name])
 
     def add(self, candidate: Candidate, tokens: int) -> None:
         """It waits; `tokens` is what it will be charged with."""
         self._lift(candidate.tenant)
-        self._lines.setdefault((candidate.priority, candidate.tenant), deque()).append(candidate)
+        line = self._lines.setdefault((candidate.priority, candidate.tenant), [])
+        insort(line, (candidate.sent_ps + tokens * self._token_wait_ps, candidate.identity, candidate))
         self._tokens[candidate.identity] = tokens
         self.tokens += tokens
 
     def head(self, now_ps: int) -> Candidate | None:
         """Who goes next."""
-        return min(
+        first = min(
             (line[0] for line in self._lines.values()),
-            key=lambda one: (
-                self._rank(one, now_ps),
-                self._had.get(one.tenant, Fraction(0)),
-                one.tenant,
-                one.sent_ps,
-                one.identity,
+            key=lambda entry: (
+                self._rank(entry[2], now_ps),
+                self._had.get(entry[2].tenant, Fraction(0)),
+                entry[2].tenant,
+                entry[0],
+                entry[1],
             ),
             default=None,
         )
+        return None if first is None else first[2]
 
     def take(self, candidate: Candidate) -> None:
         """It is let in: its tenant is charged."""
@@ -79,23 +90,15 @@ class FairQueue:
         """It waits no longer, and was not let in."""
         name = candidate.priority, candidate.tenant
         line = self._lines[name]
-        if line[0] is candidate:
-            line.popleft()
-        else:
-            line.remove(candidate)
+        place = candidate.sent_ps + self._tokens[candidate.identity] * self._token_wait_ps, candidate.identity
+        del line[bisect_left(line, place, key=lambda entry: entry[:2])]
         if not line:
             del self._lines[name]
         self.tokens -= self._tokens.pop(candidate.identity)
 
     def older_than(self, age_ps: int, now_ps: int) -> list[Candidate]:
-        """Those that have waited longer than that, in order of arrival in each line."""
-        found = []
-        for _, line in sorted(self._lines.items()):
-            for candidate in line:
-                if now_ps - candidate.sent_ps <= age_ps:
-                    break
-                found.append(candidate)
-        return found
+        """Those that have waited longer than that, in the order of `__iter__`."""
+        return [candidate for candidate in self if now_ps - candidate.sent_ps > age_ps]
 
     def _rank(self, candidate: Candidate, now_ps: int) -> int:
         if self._ageing_ps is None:

@@ -35,7 +35,10 @@ class Policy:
             quantile=settings.deadline_quantile,
             confidence=settings.confidence,
         )
-        self._queues = tuple(FairQueue(settings.weights, ageing_ps=settings.ageing_ps) for _ in range(2))
+        self._queues = tuple(
+            FairQueue(settings.weights, ageing_ps=settings.ageing_ps, token_wait_ps=settings.token_wait_ps)
+            for _ in range(2)
+        )
         self._waiting: dict[int, tuple[Candidate, FairQueue]] = {}
         self._latest_starts: dict[int, tuple[int, Rule]] = {}
 

@@ -45,7 +45,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     `watermark_blocks` stay free under `OPTIMISTIC`.
     `risky_over_tokens`: a request whose bound is further than this above what is reserved for it is risky, and all of these together are
     given `risky_share` of the pool. `weights` are tenants' (1 where not named), `ageing_ps` the wait that makes up for one
-    priority. Raises InputError for what contradicts itself.
+    priority, and `token_wait_ps` how long before it a request may have come, for each token that it is larger, and still go after (0:
+    in order of arrival). Raises InputError for what contradicts itself.
     """
 
     layout: PoolLayout
@@ -67,6 +68,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     queue: QueueBounds = QueueBounds()
     weights: dict[int, int] = {}
     ageing_ps: int | None = None
+    token_wait_ps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_running", "window", "risk_span_steps"):
@@ -75,7 +77,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
         for name in ("quantile", "confidence", "epsilon", "deadline_quantile", "risky_share"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: a share above 0 and below 1 is needed")
-        for name in ("safety_tokens", "safety_blocks", "watermark_blocks"):
+        for name in ("safety_tokens", "safety_blocks", "watermark_blocks", "token_wait_ps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}: it cannot be below 0")
         if self.limit_blocks < 1:
