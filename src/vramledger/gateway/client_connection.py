@@ -1,47 +1,19 @@
-"""One client's connection: requests come in whole and in order, answers go out; all that it may cost is bounded.
-
-The parser is llhttp in its strict mode: two Content-Lengths, Content-Length beside Transfer-Encoding, folded headers, bare line
-feeds, control characters and bytes after `Connection: close` end in an error. What it lets through and this gateway does not is
-in `messages.fault_of`.
-"""
+"""One client's connection: its requests are served in order, its answers written, its time bounded, and its leaving noticed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Protocol, cast
 
-import httptools
-
 from vramledger.gateway.counters import Counters
-from vramledger.gateway.messages import WITHOUT_BODY, RequestHead, fault_of, response_bytes
-from vramledger.gateway.replies import Headers, Reply, error_reply, reason_of
+from vramledger.gateway.messages import WITHOUT_BODY, RequestHead, response_bytes
+from vramledger.gateway.replies import Headers, Reply, reason_of
+from vramledger.gateway.request_reading import HeldBodies, IncomingRequest, Part, RequestReader
 from vramledger.gateway.settings import Limits, Timeouts
 
 LINGER_S = 1.0
 NEVER = float("inf")
-CHUNK_LINE_BYTES = 32
-COUNTED_CHUNKS = 65_536
-
-
-class IncomingRequest:
-    """A request as it arrived, whole."""
-
-    __slots__ = ("body", "head", "refusal")
-
-    def __init__(self, head: RequestHead) -> None:
-        self.head = head
-        self.body = b""
-        self.refusal: Reply | None = None
-
-
-class HeldBodies:
-    """How many bytes of bodies all connections hold."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.bytes = 0
 
 
 class House(Protocol):
@@ -65,22 +37,11 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, house: House) -> None:
         self._house = house
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._reader = RequestReader(house.limits, house.held, self._say_continue)
+        self._seen = (0, Part.NOTHING)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._waiting: deque[IncomingRequest] = deque()
         self._unparsed = bytearray()
-        self._incoming: IncomingRequest | None = None
-        self._target = b""
-        self._headers: Headers = []
-        self._parts: list[bytes] = []
-        self._body_bytes = 0
-        self._held_bytes = 0
-        self._head_bytes = 0
-        self._overhead_bytes = 0
-        self._chunks = 0
-        self._in_head = False
-        self._refusal: Reply | None = None
         self._last = False
         self._lingering = False
         self._chunked = False
@@ -110,7 +71,7 @@ class ClientConnection(asyncio.Protocol):
             not head.keep_alive
             or self._house.draining
             or (length is None and not self._chunked and not self._bare)
-            or (self._last and not self._waiting)
+            or (self._last and not self._reader.ready and self._reader.refusal is None)
         )
         framing = b""
         if length is not None and status != 204:
@@ -174,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        return self._task is None and not self._waiting and not self._incoming and not self._in_head
+        return self._task is None and not self._reader.ready and self._reader.part is Part.NOTHING
 
     def check(self, now: float) -> None:
         """Ends what takes too long."""
@@ -186,7 +147,9 @@ class ClientConnection(asyncio.Protocol):
             if self._lingering or self.is_idle or self._transport is None or self._transport.is_closing():
                 self.abort()
             elif self._task is None:
-                self._refuse(error_reply(408, "request-timeout", "the request did not arrive in time"))
+                self._reader.give_up(408, "request-timeout", "the request did not arrive in time")
+                self._last = True
+                self._next()
 
     def cancel(self) -> asyncio.Task[None] | None:
         """Ends what is served, without an answer if it has not begun; returns its task."""
@@ -213,10 +176,10 @@ class ClientConnection(asyncio.Protocol):
         self._stalled_at = None
         if self._task is not None:
             self._task.cancel()
-        for request in self._waiting:
+        for request in self._reader.ready:
             self.release_body(request)
-        self._waiting.clear()
-        self._drop_parts()
+        self._reader.ready.clear()
+        self._reader.drop()
 
     def eof_received(self) -> None:
         """A client that sends no more is taken to have gone, as other proxies take it: a live one keeps its side open."""
@@ -239,135 +202,25 @@ class ClientConnection(asyncio.Protocol):
                 self._last = True
                 self._unparsed.clear()
             return
-        self._parse(data)
+        self._read(data)
 
-    def _parse(self, data: bytes) -> None:
-        before = self._body_bytes
-        chunks = self._chunks
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._last = True  # the request is served as a plain one; what follows it is another protocol
-        except httptools.HttpParserError:
-            if self._waiting and self._refusal is None:
-                self._last = True
-            else:
-                self._refusal = self._refusal or error_reply(
-                    400, "bad-request", "the request is not valid HTTP/1.1"
-                )
-        if self._incoming is not None or self._in_head:
-            framing = CHUNK_LINE_BYTES * min(self._chunks - chunks, COUNTED_CHUNKS)
-            self._overhead_bytes += max(0, len(data) - (self._body_bytes - before) - framing)
-            if self._overhead_bytes > self._house.limits.head_bytes:
-                self._refusal = self._refusal or error_reply(*HEAD_TOO_LARGE)
-        if self._refusal is not None:
-            self._refuse(self._refusal)
-        else:
-            self._next()
+    def _say_continue(self) -> None:
+        self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    # callbacks of the parser
-
-    def on_message_begin(self) -> None:
-        self._target = b""
-        self._headers = []
-        self._parts = []
-        self._body_bytes = self._head_bytes = self._overhead_bytes = self._chunks = 0
-        self._incoming = None
-        self._in_head = True
-        self.deadline = self._loop.time() + self._house.timeouts.head_ms / 1000
-        if len(self._waiting) >= self._house.limits.pipelined:
-            raise ValueError("too many requests ahead of their answers")
-
-    def on_url(self, target: bytes) -> None:
-        self._target += target
-        self._count_head(len(target))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # later ones are trailers, which go no further
-            self._headers.append((name.lower(), value))
-            self._count_head(len(name) + len(value))
-            if len(self._headers) > self._house.limits.headers:
-                self._give_up(431, "too-many-headers", "the request has too many headers")
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        version = self._parser.get_http_version()
-        head = RequestHead(
-            method=self._parser.get_method(),
-            target=self._target,
-            headers=self._headers,
-            http_11=version == "1.1",
-        )
-        self._incoming = IncomingRequest(head)
-        self.deadline = self._loop.time() + self._house.timeouts.body_ms / 1000
-        fault = (
-            fault_of(head)
-            if version in ("1.0", "1.1")
-            else (400, "http-version", "only HTTP/1.0 and 1.1 are spoken")
-        )
-        length = next((int(value) for name, value in self._headers if name == b"content-length"), 0)
-        if fault is None and length > self._house.limits.body_bytes:
-            fault = 413, "body-too-large", f"the body may have {self._house.limits.body_bytes:,} bytes"
-        if fault is not None:
-            self._give_up(*fault)
-        expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-        if expects and not self._waiting and head.http_11:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, data: bytes) -> None:
-        self._body_bytes += len(data)
-        if self._body_bytes > self._house.limits.body_bytes:
-            self._give_up(413, "body-too-large", f"the body may have {self._house.limits.body_bytes:,} bytes")
-        held = self._house.held
-        if held.bytes + len(data) > held.most:
-            self._give_up(503, "bodies-held", "the gateway holds as many bytes of requests as it may")
-        held.bytes += len(data)
-        self._held_bytes += len(data)
-        self._parts.append(data)
-
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._house.limits.head_bytes:
-            self._give_up(*HEAD_TOO_LARGE)
-
-    def on_chunk_header(self) -> None:
-        self._chunks += 1
-
-    def on_message_complete(self) -> None:
-        request, self._incoming = self._incoming, None
-        if request is None:
-            return
-        request.head.keep_alive = self._parser.should_keep_alive()
-        request.body = b"".join(self._parts)
-        self._parts = []
-        self._held_bytes = 0
-        self._waiting.append(request)
-
-    def _give_up(self, status: int, code: str, message: str) -> None:
-        """Ends the parsing of this request, and of the connection."""
-        self._refusal = error_reply(status, code, message)
-        raise ValueError(code)
-
-    def _drop_parts(self) -> None:
-        self._house.held.bytes -= self._held_bytes
-        self._held_bytes = 0
-        self._parts = []
-
-    def _refuse(self, reply: Reply) -> None:
-        """Answers what cannot be served; requests before it on this connection go first."""
-        self._refusal = None
-        self._drop_parts()
-        self._in_head = False
-        head = self._incoming.head if self._incoming is not None else BROKEN
-        self._incoming = None
-        if self._waiting:
-            last = IncomingRequest(head)
-            last.refusal = reply
-            self._waiting.append(last)
+    def _read(self, data: bytes) -> None:
+        self._reader.feed(data)
+        seen = (self._reader.begun, self._reader.part)
+        if seen != self._seen:  # not at every piece, or a request could dribble for ever
+            self._seen = seen
+            self._wait_for(seen[1])
+        if self._reader.is_last or self._reader.refusal is not None:
             self._last = True
-            self._next()
-            return
-        self._answer_refusal(head, reply)
+        self._next()
+
+    def _wait_for(self, part: Part) -> None:
+        timeouts = self._house.timeouts
+        wait_ms = {Part.NOTHING: timeouts.idle_ms, Part.HEAD: timeouts.head_ms, Part.BODY: timeouts.body_ms}
+        self.deadline = self._loop.time() + wait_ms[part] / 1000
 
     def _answer_refusal(self, head: RequestHead, reply: Reply) -> None:
         if reply.status < 500:
@@ -388,22 +241,18 @@ class ClientConnection(asyncio.Protocol):
         """Begins with the next request that has arrived whole."""
         if self._task is not None or self._transport is None or self._transport.is_closing():
             return
-        if not self._waiting:
-            if self._last and not self._lingering:
+        reader = self._reader
+        if not reader.ready:
+            if reader.refusal is not None:
+                refusal, reader.refusal = reader.refusal, None
+                self._answer_refusal(reader.refused, refusal)
+            elif self._last and not self._lingering:
                 self.close()
-            elif self._in_head or self._incoming is not None:
-                # Its beginning came while another was served. Set at every piece, it could dribble for ever.
-                if self.deadline == NEVER:
-                    part_ms = self._house.timeouts.head_ms if self._in_head else self._house.timeouts.body_ms
-                    self.deadline = self._loop.time() + part_ms / 1000
-            else:
-                self.deadline = self._loop.time() + self._house.timeouts.idle_ms / 1000
+            elif self.deadline == NEVER:  # what has arrived meanwhile is waited for from now on
+                self._wait_for(reader.part)
             return
-        request = self._waiting.popleft()
+        request = reader.ready.popleft()
         self.began_answer = False
-        if request.refusal is not None:
-            self._answer_refusal(request.head, request.refusal)
-            return
         self.deadline = NEVER
         self._house.counters.requests += 1
         self._task = self._loop.create_task(self._house.serve(self, request))
@@ -424,13 +273,9 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._transport is None or self._transport.is_closing():
             return
-        if self._waiting or self._last or not self._unparsed:
+        if self._reader.ready or self._last or not self._unparsed:
             self._next()
         else:
             data = bytes(self._unparsed)
             self._unparsed.clear()
-            self._parse(data)
-
-
-HEAD_TOO_LARGE = (431, "head-too-large", "the request's head is too large")
-BROKEN = RequestHead(method=b"GET", target=b"/", headers=[], http_11=True, keep_alive=False)
+            self._read(data)

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from vramledger.gateway.admitter import Ended, Ending, Kind
-from vramledger.gateway.client_connection import ClientConnection, IncomingRequest
+from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Headers, Reply, error_reply, header_value, refusal
 from vramledger.gateway.request_facts import BadBody, facts_of, kind_of
+from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.settings import Timeouts, Upstream
 from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 

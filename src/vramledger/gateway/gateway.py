@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine
 
 from vramledger.errors import InputError
 from vramledger.gateway.admitter import Admitter
-from vramledger.gateway.client_connection import ClientConnection, HeldBodies, IncomingRequest
+from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk
 from vramledger.gateway.exchange import Exchanges
+from vramledger.gateway.request_reading import HeldBodies, IncomingRequest
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
 from vramledger.gateway.upstream_pool import UpstreamPool
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from enum import Enum
 
 from vramledger.gateway.answer_reading import StreamReading, WholeReading
-from vramledger.gateway.client_connection import ClientConnection, IncomingRequest
+from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.desk import Ticket
 from vramledger.gateway.messages import ResponseHead, end_to_end
 from vramledger.gateway.replies import Headers, error_event
+from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.upstream_connection import UpstreamConnection
 
 
