@@ -52,6 +52,28 @@ def test_a_client_that_leaves_stops_the_engine(script: object, politely: bool) -
     asyncio.run(story())
 
 
+def test_a_client_that_sends_no_more_and_reads_nothing_is_gone() -> None:
+    async def script(call: Call) -> None:
+        await call.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        while True:
+            await call.write(b"x" * 65_536)
+
+    async def story() -> None:
+        policy = Places(1)
+        async with Engine(script) as engine, gateway_to(engine, policy) as gateway:
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=4096)
+            writer.write(request())
+            await until(lambda: any(connection.is_paused for connection in gateway.connections))
+            writer.write_eof()
+            await until(lambda: len(policy.endings) == 1)
+            await until(lambda: engine.working == 0)
+            assert not gateway.connections
+            writer.transport.abort()
+        assert policy.endings[1].how is Ended.CLIENT_LEFT
+
+    asyncio.run(story())
+
+
 def test_a_client_that_leaves_the_queue_makes_room_in_it() -> None:
     async def story() -> None:
         policy = Places(1)

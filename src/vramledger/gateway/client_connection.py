@@ -47,7 +47,6 @@ class ClientConnection(asyncio.Protocol):
         self._chunked = False
         self._bare = False
         self._close_after = False
-        self.began_answer = False
         self.resumed: Callable[[], None] | None = None
         """Called when a client that lagged has read enough."""
         self.deadline = self._loop.time() + house.timeouts.head_ms / 1000
@@ -63,7 +62,6 @@ class ClientConnection(asyncio.Protocol):
         self, request: IncomingRequest, status: int, reason: bytes, headers: Headers, length: int | None
     ) -> bytes:
         """The head of an answer, to be written with what follows it. `length` None: chunks, or until the connection closes."""
-        self.began_answer = True
         head = request.head
         self._bare = head.method == b"HEAD" or status in WITHOUT_BODY
         self._chunked = length is None and head.http_11 and not self._bare
@@ -183,6 +181,8 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """A client that sends no more is taken to have gone, as other proxies take it: a live one keeps its side open."""
+        if self._task is not None:  # at once, not when it has read what waits for it
+            self._task.cancel()
 
     def pause_writing(self) -> None:
         self._stalled_at = self._loop.time()
@@ -252,7 +252,6 @@ class ClientConnection(asyncio.Protocol):
                 self._wait_for(reader.part)
             return
         request = reader.ready.popleft()
-        self.began_answer = False
         self.deadline = NEVER
         self._house.counters.requests += 1
         self._task = self._loop.create_task(self._house.serve(self, request))
