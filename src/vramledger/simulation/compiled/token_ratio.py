@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,6 @@ from vramledger.simulation.compiled.memory import (
     row_of,
 )  # fmt: skip
 from vramledger.simulation.schedulers.sglang_admission import RETRACT_DECODE_STEPS
-
-_IS_COMPENSATED = sys.version_info >= (3, 12)
-"""Python's `sum` of floats keeps what rounding loses since 3.12; the readable simulator uses it."""
 
 
 @compiled
@@ -58,16 +54,9 @@ def ratio_after_retraction(m: Memory, generated: int, count: int, most: int) -> 
 def reserved_tokens(m: Memory, count: int) -> float:
     """Tokens held back for the output of the decoding requests, which lie in order in the chosen."""
     ratio = ratios(m)[0]
-    total, lost = 0.0, 0.0
+    total = 0.0
     for place in range(count):
         row = row_of(m, m[m[CHOSEN_AT] + place])
         generated = m[row + COMPUTED] + m[STEP] + 1 - m[row + PROMPT]
-        term = min(m[row + EXPECTED] - generated, m[CLIP]) * ratio
-        then = total + term
-        if _IS_COMPENSATED:
-            if abs(total) >= abs(term):
-                lost += (total - then) + term
-            else:
-                lost += (term - then) + total
-        total = then
-    return total + lost
+        total += min(m[row + EXPECTED] - generated, m[CLIP]) * ratio
+    return total

@@ -50,8 +50,14 @@ class NewTokenRatio:
 
 
 def reserved_tokens(running: Iterable[Decoding], ratio: float, clip_tokens: int) -> float:
-    """Tokens held back for the output of running requests."""
-    return sum(min(row.max_output_tokens - row.generated_tokens, clip_tokens) * ratio for row in running)
+    """Tokens held back for the output of running requests.
+
+    Added one by one in order, as Python's own sum does up to 3.11: later ones keep what rounding loses, and a run would depend on the Python that runs it.
+    """
+    total = 0.0
+    for row in running:
+        total += min(row.max_output_tokens - row.generated_tokens, clip_tokens) * ratio
+    return total
 
 
 def output_room(pool_tokens: int, prompt_tokens: int, page_tokens: int) -> int:
