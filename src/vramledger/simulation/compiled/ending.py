@@ -78,7 +78,7 @@ _KIND = 1 << 50
 
 
 @compiled
-def end(m: Memory, row: int, number: int, status: int, now_ps: int) -> None:
+def end(m: Memory, row: int, status: int, now_ps: int) -> None:
     """A request is over; its children are on their way."""
     m[row + STATUS] = status
     m[row + END] = now_ps
@@ -106,7 +106,7 @@ def finish(m: Memory, row: int, number: int) -> None:
     name_filled(m, row, computed)
     give_back(m, row, covering(computed + overrun, m[BLOCK]), computed, NOBODY)
     m[IS_BLOCKED] = 0
-    end(m, row, number, FINISHED, m[NOW])
+    end(m, row, FINISHED, m[NOW])
 
 
 @compiled
@@ -129,7 +129,7 @@ def finish_foreseen(m: Memory) -> None:
         row = row_of(m, number)
         if m[row + PHASE] == QUEUED:  # Preempted since.
             unqueue(m, row)
-            end(m, row, number, FINISHED, m[NOW])
+            end(m, row, FINISHED, m[NOW])
         else:
             finish(m, row, number)
     m[ENDINGS] = 0
@@ -189,7 +189,7 @@ def drop(m: Memory, number: int, status: int) -> None:
         m[RESERVED] -= blocks_at_most(m, row, m[BLOCK])
         give_back(m, row, held, covered, NOBODY)
         m[IS_BLOCKED] = 0
-    end(m, row, number, status, m[NOW])
+    end(m, row, status, m[NOW])
 
 
 @compiled
@@ -264,7 +264,7 @@ def send(m: Memory, row: int, number: int, when: int) -> None:
     """One request is sent."""
     m[row + SENT] = when
     if not m[row + FITS]:
-        end(m, row, number, NEVER_FITS, when)
+        end(m, row, NEVER_FITS, when)
         return
     m[row + RANK] = (m[row + RANK] << 40) + m[SENT_COUNT]
     m[SENT_COUNT] += 1

@@ -5,8 +5,17 @@ from __future__ import annotations
 from vramledger.simulation.compiled.chain import insert, unlink
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
+    ADMITTED,
+    COMPUTED,
+    HIGH,
+    HIT,
+    HIT_TOKENS,
+    KNOWN,
+    LOOKED_UP_TOKENS,
+    LOST_TOKENS,
     NEXT,
     NOBODY,
+    NOW,
     PHASE,
     PREFILL,
     PREFILLING,
@@ -15,6 +24,9 @@ from vramledger.simulation.compiled.memory import (
     RUN_FIRST,
     RUN_LAST,
     RUNNING,
+    SEQUENCE,
+    SHARE,
+    TURN,
     Memory,
 )  # fmt: skip
 
@@ -38,3 +50,28 @@ def leave_running(m: Memory, row: int, number: int) -> None:
         m[PREFILLING] -= 1
         for later in range(place, m[PREFILLING]):
             m[m[PREFILLS_AT] + later] = m[m[PREFILLS_AT] + later + 1]
+
+
+@compiled
+def begin_prefill(m: Memory, row: int, number: int, computed: int, share: int) -> None:
+    """A request runs, the last of those that run and of those that prefill: `share` tokens after those `computed`."""
+    m[SEQUENCE] += 1
+    m[row + TURN] = m[SEQUENCE]
+    m[row + PHASE] = PREFILL
+    m[row + COMPUTED] = computed
+    m[row + SHARE] = share
+    enter_running(m, row, number)
+    m[m[PREFILLS_AT] + m[PREFILLING]] = number
+    m[PREFILLING] += 1
+    note_admission(m, row, computed)
+
+
+@compiled
+def note_admission(m: Memory, row: int, hit_tokens: int) -> None:
+    """What a preemption lost is found or computed again; what a first look found is the request's."""
+    m[LOST_TOKENS] -= m[row + HIGH]
+    if m[row + ADMITTED] == NOBODY:
+        m[row + ADMITTED] = m[NOW]
+        m[row + HIT] = hit_tokens
+        m[HIT_TOKENS] += hit_tokens
+        m[LOOKED_UP_TOKENS] += m[row + KNOWN]

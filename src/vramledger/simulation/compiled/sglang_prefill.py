@@ -5,7 +5,6 @@ from __future__ import annotations
 from vramledger.simulation.compiled.holdings import covering, look_up, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
-    ADMITTED,
     BLOCK,
     BUDGET,
     CHOSEN_AT,
@@ -18,26 +17,16 @@ from vramledger.simulation.compiled.memory import (
     EXPECTED,
     FOREVER,
     FREE,
-    HIGH,
-    HIT,
-    HIT_TOKENS,
     IS_BLOCKED,
     KNOWN,
-    LOOKED_UP_TOKENS,
-    LOST_TOKENS,
     MAX_PREFILL,
     MAX_SEQS,
     NEXT,
     NOBODY,
-    NOW,
     PARTIAL,
     PHASE,
-    PREFILL,
-    PREFILLING,
-    PREFILLS_AT,
     PROMPT,
     RUN_FIRST,
-    SEQUENCE,
     SHARE,
     TURN,
     WAIT_FIRST,
@@ -47,7 +36,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import leave_queue
-from vramledger.simulation.compiled.running import enter_running
+from vramledger.simulation.compiled.running import begin_prefill
 from vramledger.simulation.compiled.token_ratio import reserved_tokens
 
 
@@ -155,18 +144,5 @@ def enter(m: Memory, row: int, number: int, hits: int, new_blocks: int, tokens: 
     computed = hits * m[BLOCK]
     leave_queue(m, row)
     open_held(m, row, hits, new_blocks)
-    m[SEQUENCE] += 1
-    m[row + TURN] = m[SEQUENCE]
-    m[row + PHASE] = PREFILL
-    m[row + COMPUTED] = computed
     m[row + COMMITTED] = computed
-    m[row + SHARE] = tokens
-    enter_running(m, row, number)
-    m[m[PREFILLS_AT] + m[PREFILLING]] = number
-    m[PREFILLING] += 1
-    m[LOST_TOKENS] -= m[row + HIGH]
-    if m[row + ADMITTED] == NOBODY:
-        m[row + ADMITTED] = m[NOW]
-        m[row + HIT] = computed
-        m[HIT_TOKENS] += computed
-        m[LOOKED_UP_TOKENS] += m[row + KNOWN]
+    begin_prefill(m, row, number, computed, tokens)

@@ -7,7 +7,6 @@ from vramledger.simulation.compiled.decoding import needed_by_decodes, passed_ov
 from vramledger.simulation.compiled.holdings import covering, look_up, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
-    ADMITTED,
     BLOCK,
     BUDGET,
     CHOSEN_AT,
@@ -18,17 +17,11 @@ from vramledger.simulation.compiled.memory import (
     DECODING,
     FREE,
     HAS_MIXED,
-    HIGH,
-    HIT,
-    HIT_TOKENS,
     IS_BLOCKED,
     KNOWN,
     LAST_DECODE_TURN,
-    LOOKED_UP_TOKENS,
-    LOST_TOKENS,
     MOST_UTILIZATION,
     NOBODY,
-    NOW,
     PHASE,
     PLAN_DECODES,
     PLAN_KV,
@@ -49,7 +42,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import leave_queue
-from vramledger.simulation.compiled.running import enter_running
+from vramledger.simulation.compiled.running import enter_running, note_admission
 from vramledger.simulation.compiled.trtllm_choice import fitting_to_the_end, fitting_to_the_next_step
 
 
@@ -172,9 +165,4 @@ def start(m: Memory, row: int, number: int) -> None:
         place -= 1
     m[m[PREFILLS_AT] + place] = number
     m[PREFILLING] += 1
-    m[LOST_TOKENS] -= m[row + HIGH]
-    if m[row + ADMITTED] == NOBODY:
-        m[row + ADMITTED] = m[NOW]
-        m[row + HIT] = hits * block
-        m[HIT_TOKENS] += hits * block
-        m[LOOKED_UP_TOKENS] += m[row + KNOWN]
+    note_admission(m, row, hits * block)

@@ -17,7 +17,6 @@ from vramledger.simulation.compiled.decoding import (
 from vramledger.simulation.compiled.holdings import covering, give_back, look_up, name_filled, open_held
 from vramledger.simulation.compiled.jit import compiled
 from vramledger.simulation.compiled.memory import (
-    ADMITTED,
     ALONE_UNBOUNDED,
     BLOCK,
     BUDGET,
@@ -30,20 +29,16 @@ from vramledger.simulation.compiled.memory import (
     FREE,
     GOES_ON,
     HIGH,
-    HIT,
-    HIT_TOKENS,
     IS_BLOCKED,
     IS_WALKED,
     KNOWN,
     LAG,
     LAST_DECODE_TURN,
-    LOOKED_UP_TOKENS,
     LOST_TOKENS,
     MAX_SEQS,
     NAMED,
     NEXT,
     NOBODY,
-    NOW,
     PHASE,
     PLAN_DECODES,
     PLAN_KV,
@@ -61,7 +56,6 @@ from vramledger.simulation.compiled.memory import (
     RUN_LAST,
     RUNNING,
     SENT,
-    SEQUENCE,
     SHARE,
     STEP,
     THRESHOLD,
@@ -73,7 +67,7 @@ from vramledger.simulation.compiled.memory import (
 )  # fmt: skip
 from vramledger.simulation.compiled.pool import take
 from vramledger.simulation.compiled.queue import first_waiting, put_back, take_first
-from vramledger.simulation.compiled.running import enter_running, leave_running
+from vramledger.simulation.compiled.running import begin_prefill, leave_running
 
 
 @compiled
@@ -282,17 +276,4 @@ def enter(m: Memory, row: int, number: int, hits: int, new_blocks: int, tokens: 
     computed = hits * m[BLOCK]
     open_held(m, row, hits, new_blocks)
     name_filled(m, row, computed + tokens)
-    m[SEQUENCE] += 1
-    m[row + TURN] = m[SEQUENCE]
-    m[row + PHASE] = PREFILL
-    m[row + COMPUTED] = computed
-    m[row + SHARE] = tokens
-    enter_running(m, row, number)
-    m[m[PREFILLS_AT] + m[PREFILLING]] = number
-    m[PREFILLING] += 1
-    m[LOST_TOKENS] -= m[row + HIGH]
-    if m[row + ADMITTED] == NOBODY:
-        m[row + ADMITTED] = m[NOW]
-        m[row + HIT] = computed
-        m[HIT_TOKENS] += computed
-        m[LOOKED_UP_TOKENS] += m[row + KNOWN]
+    begin_prefill(m, row, number, computed, tokens)
