@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 import msgspec
@@ -19,23 +19,54 @@ class Kind(Enum):
     EMBEDDING = "embedding"
 
 
+class TokenSource(StrEnum):
+    """Who counted a prompt's tokens."""
+
+    TOKEN_IDS = "token-ids"  # noqa: S105
+    """The client, which sent the tokens themselves."""
+    ENGINE = "engine"
+    TOKENIZER = "tokenizer"
+    """A tokenizer file beside the gateway."""
+    LEARNED = "bytes-per-token"
+    """Nobody: its bytes over what earlier prompts' tokens had."""
+
+
+class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt's length; of several prompts the longest one's.
+
+    `tokens` is expected and `most_tokens` at the most, by a count that rests on `observations` earlier prompts (0: it was counted).
+    `keys` are the identities of the prompt's leading full blocks, chained, as far as its tokens themselves are known.
+    """
+
+    tokens: int
+    most_tokens: int
+    source: TokenSource
+    observations: int = 0
+    keys: tuple[int, ...] = ()
+
+
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a request before the engine has it.
 
     `number` counts requests of this gateway in order of arrival. `prompt_bytes` is UTF-8 text of prompt or messages, all
-    branches shared; `prompt_tokens` is None unless the prompt came as token ids or somebody counted. `max_output_tokens` is
-    the user's bound, for one branch. `branches` is prompts times `n` or `best_of`.
+    branches shared; `prompt` is None unless somebody counted its tokens. `max_output_tokens` is the user's bound, for one branch.
+    `branches` is prompts times `n` or `best_of`. `tenant` numbers whose request it is, `priority` is smaller for what goes first, and what
+    it has to be done `within_ms` counts from its arrival.
     """
 
     number: int
     kind: Kind
     model: str
     prompt_bytes: int
-    prompt_tokens: int | None = None
+    prompt: PromptTokens | None = None
     max_output_tokens: int | None = None
     branches: int = 1
     stream: bool = False
     arrival_ns: int = 0
+    tenant: int = 0
+    priority: int = 0
+    first_token_within_ms: int | None = None
+    within_ms: int | None = None
 
 
 class Verdict(Enum):
@@ -61,6 +92,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     wait_ms: int | None = None
     """Of a queued request: how long until it is admitted, as far as the policy can tell."""
     numbers: Mapping[str, int] = {}
+    instance: int = 0
+    """The engine that it is admitted to, by its place in the gateway's list."""
 
 
 class Ended(Enum):

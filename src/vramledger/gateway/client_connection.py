@@ -113,6 +113,11 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._transport.abort()
 
+    def rewrite(self, request: IncomingRequest, head: RequestHead, body: bytes) -> None:
+        """What is sent on in the place of what came. What was held of the body is counted anew."""
+        self._house.held.bytes += len(body) - len(request.body)
+        request.head, request.body = head, body
+
     def release_body(self, request: IncomingRequest) -> None:
         """The request's body is not needed any more."""
         self._house.held.bytes -= len(request.body)

@@ -12,6 +12,8 @@ class Counters(msgspec.Struct, kw_only=True):
     requests: int = 0
     bad_requests: int = 0
     """Refused for their form, before anybody was asked."""
+    turned_away: int = 0
+    """Without a key that is known, or to a path that does not pass."""
     admitted: int = 0
     queued: int = 0
     rejected: int = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from vramledger.gateway.admitter import Ended, Ending, Kind
 from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
@@ -12,9 +14,10 @@ from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Headers, Reply, error_reply, header_value, refusal
-from vramledger.gateway.request_facts import BadBody, facts_of, kind_of
+from vramledger.gateway.request_facts import ANYBODY, BadBody, facts_of, kind_of, read_body
 from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.settings import Timeouts, Upstream
+from vramledger.gateway.stages import Asked, Doorkeeper, PromptCounter, Visitor
 from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 
 
@@ -30,7 +33,11 @@ class Exchanges:
         timeouts: Timeouts,
         counters: Counters,
         clock_ns: Callable[[], int],
+        doorkeeper: Doorkeeper | None,
+        counter: PromptCounter | None,
     ) -> None:
+        self._doorkeeper = doorkeeper
+        self._counter = counter
         self._upstream = upstream
         self._pool = pool
         self._desk = desk
@@ -55,39 +62,66 @@ class Exchanges:
     async def serve(self, client: ClientConnection, request: IncomingRequest) -> None:
         """Answers one request. Cancelled when its client goes."""
         kind = kind_of(request.head.method, request.head.target)
+        visitor = ANYBODY if self._doorkeeper is None else self._doorkeeper.visitor(request.head, kind)
+        if isinstance(visitor, Reply):
+            self._counters.turned_away += 1
+            client.reply(request, visitor)
+            return
         try:
             if kind is None:
-                await self._forward(client, request, None, None)
+                self._rewrite(client, request, visitor, None, None)
+                await self._forward(client, request, None)
             else:
-                await self._admitted(client, request, kind)
+                await self._admitted(client, request, kind, visitor)
         except asyncio.CancelledError:
             self._counters.clients_left += 1
             raise
 
-    async def _admitted(self, client: ClientConnection, request: IncomingRequest, kind: Kind) -> None:
+    async def _admitted(
+        self, client: ClientConnection, request: IncomingRequest, kind: Kind, visitor: Visitor
+    ) -> None:
         self._numbers += 1
         try:
-            facts = facts_of(kind, request.body, number=self._numbers, arrival_ns=self._clock_ns())
+            asked = read_body(request.body)
+            facts = facts_of(kind, asked, visitor, number=self._numbers, arrival_ns=self._clock_ns())
         except BadBody as bad:
             self._counters.bad_requests += 1
             client.reply(request, error_reply(400, "bad-body", str(bad)))
             return
+        if self._counter is not None and facts.prompt is None:
+            facts = replace(facts, prompt=await self._counter.count(asked, facts))
+        self._rewrite(client, request, visitor, kind, asked)
+        del asked  # what waits in the queue holds its body once
         try:
             ticket = await self._desk.enter(facts)
         except Refused as refused:
             client.reply(request, refusal(refused.decision))
             return
         try:
-            ticket.ending = await self._forward(client, request, kind, ticket)
+            ticket.ending = await self._forward(client, request, ticket)
         finally:
             ticket.close()
+            if self._counter is not None:
+                self._counter.learn(facts, ticket.ending)
+
+    def _rewrite(
+        self,
+        client: ClientConnection,
+        request: IncomingRequest,
+        visitor: Visitor,
+        kind: Kind | None,
+        asked: Asked | None,
+    ) -> None:
+        if self._doorkeeper is not None:
+            head, body = self._doorkeeper.outgoing(visitor, request.head, kind, request.body, asked)
+            client.rewrite(request, head, body)
 
     async def _forward(
-        self, client: ClientConnection, request: IncomingRequest, kind: Kind | None, ticket: Ticket | None
+        self, client: ClientConnection, request: IncomingRequest, ticket: Ticket | None
     ) -> Ending:
         """Sends the request to the engine and its answer to the client. What the engine does wrong is answered here too."""
         # Generating has no effect besides its answer, so a request that a closing connection may have swallowed can be sent again.
-        may_repeat = kind is not None or request.head.method in IDEMPOTENT
+        may_repeat = ticket is not None or request.head.method in IDEMPOTENT
         fresh = False
         while True:
             try:
@@ -102,7 +136,7 @@ class Exchanges:
                 request,
                 ticket=ticket,
                 headers=ticket_headers(ticket),
-                read=kind is not None,
+                read=ticket is not None,
                 silence_s=self._timeouts.silence_ms / 1000,
                 first_byte_s=self._timeouts.first_byte_ms / 1000,
                 now=asyncio.get_running_loop().time(),

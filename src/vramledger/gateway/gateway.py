@@ -15,6 +15,7 @@ from vramledger.gateway.desk import AdmissionDesk
 from vramledger.gateway.exchange import Exchanges
 from vramledger.gateway.request_reading import HeldBodies, IncomingRequest
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
+from vramledger.gateway.stages import Doorkeeper, PromptCounter
 from vramledger.gateway.upstream_pool import UpstreamPool
 
 SWEEP_S = 0.25
@@ -31,6 +32,8 @@ class Gateway:
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         upstream_tls: ssl.SSLContext | None = None,
+        doorkeeper: Doorkeeper | None = None,
+        counter: PromptCounter | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.limits = limits or Limits()
@@ -61,6 +64,8 @@ class Gateway:
             timeouts=self.timeouts,
             counters=self.counters,
             clock_ns=clock_ns,
+            doorkeeper=doorkeeper,
+            counter=counter,
         )
         self.port = 0
         """Where it listens, once started."""

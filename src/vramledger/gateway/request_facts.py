@@ -7,7 +7,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from vramledger.gateway.admitter import Kind, RequestFacts
+from vramledger.gateway.admitter import Kind, PromptTokens, RequestFacts, TokenSource
+from vramledger.gateway.stages import Visitor
 
 PATHS: Mapping[bytes, Kind] = {
     b"/chat/completions": Kind.CHAT,
@@ -22,6 +23,7 @@ PATHS: Mapping[bytes, Kind] = {
 }
 OUTPUT_BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict", "max_new_tokens")
 MANY = 1 << 20
+ANYBODY = Visitor()
 
 
 class BadBody(ValueError):
@@ -39,8 +41,8 @@ def kind_of(method: bytes, target: bytes) -> Kind | None:
     return PATHS.get(b"/" + b"/".join(words))
 
 
-def facts_of(kind: Kind, body: bytes, *, number: int, arrival_ns: int) -> RequestFacts:
-    """Raises BadBody naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
+def read_body(body: bytes) -> dict[str, object]:
+    """The JSON object of a priced request. Raises BadBody naming what was wrong."""
     try:
         asked = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -49,20 +51,32 @@ def facts_of(kind: Kind, body: bytes, *, number: int, arrival_ns: int) -> Reques
         raise BadBody("the body is nested too deep") from error
     if not isinstance(asked, dict):
         raise BadBody("the body is not a JSON object")
+    return asked
+
+
+def facts_of(
+    kind: Kind, asked: Mapping[str, object], visitor: Visitor = ANYBODY, *, number: int, arrival_ns: int
+) -> RequestFacts:
+    """Raises BadBody naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
     parameters = asked.get("sampling_params")
     settings = {**asked, **parameters} if isinstance(parameters, dict) else asked
     text_bytes, tokens, prompts = _prompt(kind, asked)
+    counted = PromptTokens(tokens=tokens, most_tokens=tokens, source=TokenSource.TOKEN_IDS)
     model = asked.get("model")
     return RequestFacts(
         number=number,
         kind=kind,
         model=model if isinstance(model, str) else "",
         prompt_bytes=text_bytes,
-        prompt_tokens=tokens if tokens and not text_bytes else None,
+        prompt=counted if tokens and not text_bytes else None,
         max_output_tokens=0 if kind is Kind.EMBEDDING else _output_bound(settings),
         branches=prompts * max(_whole(settings, "n") or 1, _whole(settings, "best_of") or 1),
         stream=asked.get("stream") is True,
         arrival_ns=arrival_ns,
+        tenant=visitor.tenant,
+        priority=visitor.priority,
+        first_token_within_ms=visitor.first_token_within_ms,
+        within_ms=visitor.within_ms,
     )
 
 
@@ -85,7 +99,7 @@ def _whole(settings: Mapping[str, object], name: str) -> int | None:
 
 
 def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
-    """(bytes of text, token ids, prompts) of what the request brings."""
+    """(bytes of text, token ids of the longest prompt, prompts) of what the request brings."""
     if kind in (Kind.CHAT, Kind.MESSAGE):
         parts = (asked.get("messages"), asked.get("system"), asked.get("tools"))
         return sum(map(_text_bytes, parts)), 0, 1
@@ -100,7 +114,8 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
     # llama.cpp takes text and token ids mixed in one prompt; a list of texts or of lists is many prompts.
     if any(isinstance(piece, int) for piece in prompt):
         return _text_bytes(prompt), sum(isinstance(piece, int) for piece in prompt), 1
-    tokens = sum(isinstance(t, int) for piece in prompt if isinstance(piece, list) for t in piece)
+    lists = [piece for piece in prompt if isinstance(piece, list)]
+    tokens = max((sum(isinstance(token, int) for token in piece) for piece in lists), default=0)
     return _text_bytes(prompt), tokens, len(prompt)
 
 
