@@ -85,6 +85,12 @@ class AdmissionDesk:
         self._releases: deque[int] = deque(maxlen=32)
         self._asking = False
         self._draining = False
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """A number for a request that arrived: one sequence for all that stand before this desk."""
+        self._numbers += 1
+        return self._numbers
 
     @property
     def waiting(self) -> int:

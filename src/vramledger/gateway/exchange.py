@@ -11,9 +11,10 @@ from vramledger.gateway.admitter import Ended, Ending, Kind
 from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
+from vramledger.gateway.endings import ending_of, note_errors
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
 from vramledger.gateway.relay import Outcome, Relay
-from vramledger.gateway.replies import Headers, Reply, error_reply, header_value, refusal
+from vramledger.gateway.replies import Reply, error_reply, refusal, ticket_headers
 from vramledger.gateway.request_facts import ANYBODY, BadBody, facts_of, kind_of, read_body
 from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.settings import Timeouts, Upstream
@@ -44,7 +45,6 @@ class Exchanges:
         self._timeouts = timeouts
         self._counters = counters
         self._clock_ns = clock_ns
-        self._numbers = 0
         self.open: set[Relay] = set()
         self.closing = False
         """Whether it is the gateway that ends what it serves."""
@@ -80,10 +80,11 @@ class Exchanges:
     async def _admitted(
         self, client: ClientConnection, request: IncomingRequest, kind: Kind, visitor: Visitor
     ) -> None:
-        self._numbers += 1
         try:
             asked = read_body(request.body)
-            facts = facts_of(kind, asked, visitor, number=self._numbers, arrival_ns=self._clock_ns())
+            facts = facts_of(
+                kind, asked, visitor, number=self._desk.next_number(), arrival_ns=self._clock_ns()
+            )
         except BadBody as bad:
             self._counters.bad_requests += 1
             client.reply(request, error_reply(400, "bad-body", str(bad)))
@@ -151,7 +152,9 @@ class Exchanges:
                 if ticket is not None:
                     left = Ended.DRAINED if self.closing else Ended.CLIENT_LEFT
                     ticket.ending = ending_of(
-                        relay, Ended.COMPLETED if relay.outcome is Outcome.COMPLETE else left
+                        relay.reading,
+                        relay.status,
+                        Ended.COMPLETED if relay.outcome is Outcome.COMPLETE else left,
                     )
                 raise
             finally:
@@ -167,7 +170,7 @@ class Exchanges:
     ) -> Ending:
         self._note(relay)
         if outcome is Outcome.COMPLETE:
-            return ending_of(relay)
+            return ending_of(relay.reading, relay.status)
         if relay.head is not None:
             self._counters.truncated_answers += 1
         if outcome is Outcome.TIMED_OUT:
@@ -177,54 +180,16 @@ class Exchanges:
                     request,
                     error_reply(504, "upstream-timeout", f"the engine did not answer: {relay.reason}"),
                 )
-            return ending_of(relay, Ended.TIMED_OUT)
+            return ending_of(relay.reading, relay.status, Ended.TIMED_OUT)
         self._counters.upstream_failures += 1
         if relay.head is None:
             client.reply(request, error_reply(502, "upstream-failed", f"the engine failed: {relay.reason}"))
-        return ending_of(relay, Ended.UPSTREAM_FAILED)
+        return ending_of(relay.reading, relay.status, Ended.UPSTREAM_FAILED)
 
     def _note(self, relay: Relay) -> None:
         """Counts the errors that the engine told, once for each request."""
-        reading = relay.reading
-        if relay.head is None or reading is None:
-            return
-        self._counters.unread_events += reading.unread
-        if relay.head.status >= 500 or (reading.error is not None and relay.head.status < 400):
-            self._counters.engine_errors += 1
-            if relay.head.status < 400:
-                self._counters.engine_errors_in_streams += 1
-
-
-def ending_of(relay: Relay, how: Ended = Ended.COMPLETED) -> Ending:
-    """A request's end with what its answer said of its tokens; where it said nothing, its events are counted."""
-    reading = relay.reading
-    if reading is None:
-        return Ending(how=how)
-    status = relay.head.status if relay.head is not None else 0
-    if how is Ended.COMPLETED and (reading.error is not None or status >= 400):
-        how = Ended.ENGINE_ERROR
-    counted = reading.output_tokens is None and reading.output_events > 0
-    return Ending(
-        how=how,
-        prompt_tokens=reading.prompt_tokens,
-        cached_prompt_tokens=reading.cached_prompt_tokens,
-        output_tokens=reading.output_events if counted else reading.output_tokens,
-        counted=counted,
-    )
+        note_errors(self._counters, relay.reading, relay.status)
 
 
 def unreachable(reason: str) -> Reply:
     return error_reply(503, "upstream-unreachable", f"the engine cannot be reached: {reason}")
-
-
-def ticket_headers(ticket: Ticket | None) -> Headers:
-    """What an answer says of its admission: the rule, and for those that waited their place, the estimate and the wait."""
-    if ticket is None:
-        return []
-    headers = [(b"x-vramledger-rule", header_value(ticket.decision.rule))]
-    if ticket.position is not None:
-        headers.append((b"x-vramledger-queue-position", b"%d" % ticket.position))
-        if ticket.wait_ms is not None:
-            headers.append((b"x-vramledger-queue-estimated-ms", b"%d" % ticket.wait_ms))
-        headers.append((b"x-vramledger-queued-ms", b"%d" % ticket.waited_ms))
-    return headers

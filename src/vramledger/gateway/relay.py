@@ -61,6 +61,11 @@ class Relay:
         self.reason = ""
         """Why it failed."""
 
+    @property
+    def status(self) -> int:
+        """The engine's; 0 before its answer began."""
+        return self.head.status if self.head is not None else 0
+
     async def run(self, upstream: UpstreamConnection, message: bytes) -> Outcome:
         """Sends the request and waits for the end of its answer. When cancelled, the engine's connection is closed at once."""
         self._upstream = upstream

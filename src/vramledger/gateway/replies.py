@@ -8,6 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from vramledger.gateway.admitter import Decision, Verdict
+from vramledger.gateway.desk import Ticket
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -57,6 +58,19 @@ def refusal(decision: Decision) -> Reply:
     return error_reply(
         STATUS[decision.verdict], decision.rule, decision.message or decision.rule, headers=headers
     )
+
+
+def ticket_headers(ticket: Ticket | None) -> Headers:
+    """What an answer says of its admission: the rule, and for those that waited their place, the estimate and the wait."""
+    if ticket is None:
+        return []
+    headers = [(b"x-vramledger-rule", header_value(ticket.decision.rule))]
+    if ticket.position is not None:
+        headers.append((b"x-vramledger-queue-position", b"%d" % ticket.position))
+        if ticket.wait_ms is not None:
+            headers.append((b"x-vramledger-queue-estimated-ms", b"%d" % ticket.wait_ms))
+        headers.append((b"x-vramledger-queued-ms", b"%d" % ticket.waited_ms))
+    return headers
 
 
 def header_value(text: str) -> bytes:

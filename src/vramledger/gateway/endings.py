@@ -1,0 +1,35 @@
+"""How an admitted request ended, from what its answer said: the same for a relayed answer and for one that another proxy relays. Pure."""
+
+from __future__ import annotations
+
+from vramledger.gateway.admitter import Ended, Ending
+from vramledger.gateway.answer_reading import AnswerReading
+from vramledger.gateway.counters import Counters
+
+
+def ending_of(reading: AnswerReading | None, status: int, how: Ended = Ended.COMPLETED) -> Ending:
+    """A request's end with what its answer said of its tokens; where it said nothing, its events are counted. `status` is 0
+    where no answer began, `reading` None where nothing was read of it."""
+    if reading is None:
+        return Ending(how=how)
+    if how is Ended.COMPLETED and (reading.error is not None or status >= 400):
+        how = Ended.ENGINE_ERROR
+    counted = reading.output_tokens is None and reading.output_events > 0
+    return Ending(
+        how=how,
+        prompt_tokens=reading.prompt_tokens,
+        cached_prompt_tokens=reading.cached_prompt_tokens,
+        output_tokens=reading.output_events if counted else reading.output_tokens,
+        counted=counted,
+    )
+
+
+def note_errors(counters: Counters, reading: AnswerReading | None, status: int) -> None:
+    """Counts the errors that the engine told in an answer that began, once for each request."""
+    if reading is None or not status:
+        return
+    counters.unread_events += reading.unread
+    if status >= 500 or (reading.error is not None and status < 400):
+        counters.engine_errors += 1
+        if status < 400:
+            counters.engine_errors_in_streams += 1
