@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 
+from msgspec.structs import replace
+
 from gateway.client import CHAT, ask, gateway_to, read_answer, request, until
 from gateway.engine import ANSWER, DONE, USAGE, WORD, Call, Engine, event
-from gateway.policies import Places
-from vramledger.gateway.admitter import Ended, Ending, Kind
-from vramledger.gateway.settings import Limits
+from gateway.policies import Places, Says
+from vramledger.gateway.admitter import Decision, Ended, Ending, Kind, Verdict
+from vramledger.gateway.gateway import Gateway
+from vramledger.gateway.settings import Limits, Upstream
 
 
 def test_a_whole_answer_and_its_usage() -> None:
@@ -54,7 +57,33 @@ def test_a_stream_without_usage_is_counted() -> None:
         policy = Places(1)
         async with Engine(script) as engine, gateway_to(engine, policy) as gateway:
             await ask(gateway.port, request(stream=True))
-        assert policy.endings == {1: Ending(how=Ended.COMPLETED, output_tokens=4, counted=True)}
+        assert policy.endings[1].first_output_ns is not None
+        assert replace(policy.endings[1], first_output_ns=None) == Ending(
+            how=Ended.COMPLETED, output_tokens=4, counted=True, output_events=4
+        )
+
+
+def test_each_goes_to_the_engine_that_the_policy_named_and_what_is_not_priced_to_a_healthy_one() -> None:
+    class Second(Says):
+        def healthy_instance(self) -> int:
+            return 0
+
+    async def story() -> None:
+        second = Second(Decision(verdict=Verdict.ADMIT, rule="fits", instance=1))
+        async with Engine(Call.whole) as one, Engine(Call.whole) as other:
+            upstreams = [Upstream(host="127.0.0.1", port=engine.port) for engine in (one, other)]
+            gateway = Gateway(upstreams, second)
+            await gateway.start("127.0.0.1", 0)
+            try:
+                await ask(gateway.port, request())
+                await ask(gateway.port, request("/v1/models", method="GET"))
+            finally:
+                await gateway.close()
+            assert [call.path for call in one.calls] == ["/v1/models"]
+            assert [call.path for call in other.calls] == [CHAT]
+            assert f"host: 127.0.0.1:{other.port}".encode() in other.calls[0].head
+
+    asyncio.run(story())
 
     asyncio.run(story())
 

@@ -56,6 +56,21 @@ class Policy:
         """Prompts and reserved outputs of those that wait."""
         return sum(queue.tokens for queue in self._queues)
 
+    @property
+    def held_blocks(self) -> int:
+        """Blocks that what was let in holds now, by the books."""
+        return self._room.held_blocks
+
+    @property
+    def most_blocks(self) -> int:
+        """The most that it may come to hold, by the books."""
+        return self._room.most_blocks
+
+    def would(self, candidate: Candidate, view: AdmissionView, now_ps: int) -> Decision:
+        """What a request would be told, were it first in its line: it is neither let in nor kept."""
+        case = self._room.case(candidate, view)
+        return self._refused(case, now_ps) or self._fits(case, now_ps)
+
     def at_arrival(self, candidate: Candidate, view: AdmissionView, now_ps: int) -> Decision:
         case = self._room.case(candidate, view)
         refused = self._refused(case, now_ps)

@@ -54,6 +54,16 @@ class Room:
         return identity in self._books
 
     @property
+    def held_blocks(self) -> int:
+        """Blocks in use now."""
+        return self._books.blocks_now()
+
+    @property
+    def most_blocks(self) -> int:
+        """The most in use at once from now on."""
+        return self._books.peak_blocks()
+
+    @property
     def load(self) -> Load:
         """What the engine has to do, by the books."""
         return Load(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -118,10 +118,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     cached_prompt_tokens: int | None = None
     output_tokens: int | None = None
     counted: bool = False
+    output_events: int = 0
+    """Events of the stream that carried output, whether or not the engine told the tokens as well."""
+    first_output_ns: int | None = None
+    """When the first of these came; None for an answer that was no stream."""
 
 
 class Admitter(Protocol):
-    """An admission policy over one engine. All calls come from one thread, in order of time, and none may wait.
+    """An admission policy over one engine or several. All calls come from one thread, in order of time, and none may wait.
 
     It keeps the order of those that it queues; the gateway only holds their connections.
     """
@@ -140,3 +144,11 @@ class Admitter(Protocol):
 
     def release(self, number: int, ending: Ending, now_ns: int) -> None:
         """Called exactly once for each request whose last decision was ADMIT or QUEUE."""
+
+
+@runtime_checkable
+class KnowsInstances(Protocol):
+    """An admitter that looks after several engines."""
+
+    def healthy_instance(self) -> int:
+        """The place of the engine that what passes unpriced goes to."""

@@ -7,7 +7,13 @@ from vramledger.gateway.answer_reading import AnswerReading
 from vramledger.gateway.counters import Counters
 
 
-def ending_of(reading: AnswerReading | None, status: int, how: Ended = Ended.COMPLETED) -> Ending:
+def ending_of(
+    reading: AnswerReading | None,
+    status: int,
+    how: Ended = Ended.COMPLETED,
+    *,
+    first_output_ns: int | None = None,
+) -> Ending:
     """A request's end with what its answer said of its tokens; where it said nothing, its events are counted. `status` is 0
     where no answer began, `reading` None where nothing was read of it."""
     if reading is None:
@@ -21,6 +27,8 @@ def ending_of(reading: AnswerReading | None, status: int, how: Ended = Ended.COM
         cached_prompt_tokens=reading.cached_prompt_tokens,
         output_tokens=reading.output_events if counted else reading.output_tokens,
         counted=counted,
+        output_events=reading.output_events,
+        first_output_ns=first_output_ns,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,14 +23,21 @@ from vramledger.gateway.stages import Asked, Doorkeeper, PromptCounter, Visitor
 from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 
 
+class Route(NamedTuple):
+    """The way to one engine."""
+
+    upstream: Upstream
+    pool: UpstreamPool
+
+
 class Exchanges:
-    """Serves requests one by one; `open` are those that the engine is working on."""
+    """Serves requests one by one; `open` are those that engines are working on. `unpriced` names the engine for what nobody decides about."""
 
     def __init__(
         self,
         *,
-        upstream: Upstream,
-        pool: UpstreamPool,
+        routes: Sequence[Route],
+        unpriced: Callable[[], int],
         desk: AdmissionDesk,
         timeouts: Timeouts,
         counters: Counters,
@@ -39,8 +47,8 @@ class Exchanges:
     ) -> None:
         self._doorkeeper = doorkeeper
         self._counter = counter
-        self._upstream = upstream
-        self._pool = pool
+        self._routes = routes
+        self._unpriced = unpriced
         self._desk = desk
         self._timeouts = timeouts
         self._counters = counters
@@ -123,10 +131,12 @@ class Exchanges:
         """Sends the request to the engine and its answer to the client. What the engine does wrong is answered here too."""
         # Generating has no effect besides its answer, so a request that a closing connection may have swallowed can be sent again.
         may_repeat = ticket is not None or request.head.method in IDEMPOTENT
+        place = ticket.decision.instance if ticket is not None else self._unpriced()
+        route = self._routes[place]
         fresh = False
         while True:
             try:
-                upstream = await self._pool.take(fresh=fresh)
+                upstream = await route.pool.take(fresh=fresh)
             except UpstreamUnreachable as error:
                 self._counters.upstream_failures += 1
                 client.reply(request, unreachable(str(error)))
@@ -141,20 +151,19 @@ class Exchanges:
                 silence_s=self._timeouts.silence_ms / 1000,
                 first_byte_s=self._timeouts.first_byte_ms / 1000,
                 now=asyncio.get_running_loop().time(),
+                clock_ns=self._clock_ns,
             )
             self.open.add(relay)
             try:
                 outcome = await relay.run(
-                    upstream, request_bytes(request.head, self._upstream.authority, request.body)
+                    upstream, request_bytes(request.head, route.upstream.authority, request.body)
                 )
             except asyncio.CancelledError:
                 self._note(relay)
                 if ticket is not None:
                     left = Ended.DRAINED if self.closing else Ended.CLIENT_LEFT
-                    ticket.ending = ending_of(
-                        relay.reading,
-                        relay.status,
-                        Ended.COMPLETED if relay.outcome is Outcome.COMPLETE else left,
+                    ticket.ending = _ending(
+                        relay, Ended.COMPLETED if relay.outcome is Outcome.COMPLETE else left
                     )
                 raise
             finally:
@@ -170,7 +179,7 @@ class Exchanges:
     ) -> Ending:
         self._note(relay)
         if outcome is Outcome.COMPLETE:
-            return ending_of(relay.reading, relay.status)
+            return _ending(relay)
         if relay.head is not None:
             self._counters.truncated_answers += 1
         if outcome is Outcome.TIMED_OUT:
@@ -180,15 +189,19 @@ class Exchanges:
                     request,
                     error_reply(504, "upstream-timeout", f"the engine did not answer: {relay.reason}"),
                 )
-            return ending_of(relay.reading, relay.status, Ended.TIMED_OUT)
+            return _ending(relay, Ended.TIMED_OUT)
         self._counters.upstream_failures += 1
         if relay.head is None:
             client.reply(request, error_reply(502, "upstream-failed", f"the engine failed: {relay.reason}"))
-        return ending_of(relay.reading, relay.status, Ended.UPSTREAM_FAILED)
+        return _ending(relay, Ended.UPSTREAM_FAILED)
 
     def _note(self, relay: Relay) -> None:
         """Counts the errors that the engine told, once for each request."""
         note_errors(self._counters, relay.reading, relay.status)
+
+
+def _ending(relay: Relay, how: Ended = Ended.COMPLETED) -> Ending:
+    return ending_of(relay.reading, relay.status, how, first_output_ns=relay.first_output_ns)
 
 
 def unreachable(reason: str) -> Reply:

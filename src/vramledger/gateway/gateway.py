@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from vramledger.errors import InputError
-from vramledger.gateway.admitter import Admitter
+from vramledger.gateway.admitter import Admitter, KnowsInstances
 from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk
-from vramledger.gateway.exchange import Exchanges
+from vramledger.gateway.exchange import Exchanges, Route
 from vramledger.gateway.request_reading import HeldBodies, IncomingRequest
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
 from vramledger.gateway.stages import Doorkeeper, PromptCounter
@@ -22,11 +22,11 @@ SWEEP_S = 0.25
 
 
 class Gateway:
-    """A proxy to one engine behind one policy. All of it lives in the event loop that started it."""
+    """A proxy to one engine or several behind one policy. All of it lives in the event loop that started it."""
 
     def __init__(
         self,
-        upstream: Upstream,
+        upstreams: Upstream | Sequence[Upstream],
         admitter: Admitter,
         *,
         limits: Limits | None = None,
@@ -49,17 +49,23 @@ class Gateway:
             clock_ns=clock_ns,
             counters=self.counters,
         )
-        self.pool = UpstreamPool(
-            upstream,
-            most_idle=self.limits.idle_upstream,
-            idle_ms=self.timeouts.idle_upstream_ms,
-            connect_ms=self.timeouts.connect_ms,
-            counters=self.counters,
-            tls=upstream_tls,
-        )
+        self._routes = [
+            Route(
+                upstream,
+                UpstreamPool(
+                    upstream,
+                    most_idle=self.limits.idle_upstream,
+                    idle_ms=self.timeouts.idle_upstream_ms,
+                    connect_ms=self.timeouts.connect_ms,
+                    counters=self.counters,
+                    tls=upstream_tls,
+                ),
+            )
+            for upstream in ([upstreams] if isinstance(upstreams, Upstream) else upstreams)
+        ]
         self._exchanges = Exchanges(
-            upstream=upstream,
-            pool=self.pool,
+            routes=self._routes,
+            unpriced=admitter.healthy_instance if isinstance(admitter, KnowsInstances) else _first,
             desk=self.desk,
             timeouts=self.timeouts,
             counters=self.counters,
@@ -73,8 +79,18 @@ class Gateway:
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
+    def pool(self) -> UpstreamPool:
+        """Connections to the first engine."""
+        return self._routes[0].pool
+
+    @property
+    def pools(self) -> list[UpstreamPool]:
+        """Connections to each engine."""
+        return [route.pool for route in self._routes]
+
+    @property
     def in_flight(self) -> int:
-        """Requests that the engine is working on."""
+        """Requests that engines are working on."""
         return len(self._exchanges.open)
 
     async def start(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
@@ -120,8 +136,9 @@ class Gateway:
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         while self.connections:
             await asyncio.sleep(0)
-        self.pool.close()
-        while self.pool.open_connections:
+        for pool in self.pools:
+            pool.close()
+        while any(pool.open_connections for pool in self.pools):
             await asyncio.sleep(0)
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -135,4 +152,9 @@ class Gateway:
             for connection in list(self.connections):
                 connection.check(now)
             self._exchanges.sweep(now)
-            self.pool.sweep(now)
+            for pool in self.pools:
+                pool.sweep(now)
+
+
+def _first() -> int:
+    return 0

@@ -40,6 +40,7 @@ class Relay:
         silence_s: float,
         first_byte_s: float,
         now: float,
+        clock_ns: Callable[[], int],
     ) -> None:
         self._client = client
         self._request = request
@@ -56,6 +57,9 @@ class Relay:
         self.reading: StreamReading | WholeReading | None = None
         self.outcome: Outcome | None = None
         self.ticket = ticket
+        self._clock_ns = clock_ns
+        self.first_output_ns: int | None = None
+        """When the first event came that carried output."""
         self.told_events = 0
         """Events of the stream that the policy was told of."""
         self.reason = ""
@@ -108,6 +112,8 @@ class Relay:
         self._out.append(self._client.framed(data))
         if self.reading is not None:
             self.reading.feed(data)
+            if self.first_output_ns is None and self.reading.output_events:
+                self.first_output_ns = self._clock_ns()
 
     def answer_flush(self) -> None:
         self._deadline = self._clock() + self._silence_s

@@ -84,14 +84,20 @@ def fetch_body(
     url: str, *, token: str | None = None, limit_bytes: int = LIMIT_BYTES, limit_s: float = LIMIT_S
 ) -> bytes:
     """The body of a successful answer. Raises SourceError for any other status too."""
-    answer = fetch(url, token=token, limit_bytes=limit_bytes, limit_s=limit_s)
+    return successful(fetch(url, token=token, limit_bytes=limit_bytes, limit_s=limit_s), token=token).body
+
+
+def successful(answer: Answer, *, token: str | None = None) -> Answer:
+    """Raises SourceError for any status but 200."""
     if answer.status != 200:
         reason = http.client.responses.get(answer.status, "")
         hint = "; give a token by --token-env" if answer.status in (401, 403) and token is None else ""
         raise SourceError(
-            f"{url} answers {answer.status} {reason}".rstrip() + hint, source=url, status=answer.status
+            f"{answer.url} answers {answer.status} {reason}".rstrip() + hint,
+            source=answer.url,
+            status=answer.status,
         )
-    return answer.body
+    return answer
 
 
 def _redirected(asked: SplitResult, current: str, target: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from urllib.parse import urlsplit
 
 from vramledger.engines import engine_names, find_endpoints, find_sample_endpoints
@@ -14,7 +15,7 @@ from vramledger.observation import Sample
 from vramledger.telemetry.exposition import parse_exposition
 from vramledger.telemetry.merging import merged
 from vramledger.telemetry.metrics_reading import MOST_VALUE, engine_of, metrics_measurement, metrics_samples
-from vramledger.telemetry.web import LIMIT_S, checked_url, fetch, fetch_body
+from vramledger.telemetry.web import LIMIT_S, Answer, checked_url, fetch, fetch_body, successful
 
 METRICS_PATHS = ("/metrics", "/prometheus/metrics")
 
@@ -49,7 +50,7 @@ class MetricsProbe:
             url = self._base + endpoint.path
             answer = body if url == self._url else self._answer(url, problems)
             if answer is not None:
-                samples += _samples(endpoint, answer, at_s, f"endpoint:{url}", problems)
+                samples += endpoint_samples(endpoint, answer, at_s, f"endpoint:{url}", problems)
         if not samples and problems:
             raise SourceError(problems[0], source=self._url)
         return samples
@@ -62,9 +63,10 @@ class MetricsProbe:
             return None
 
 
-def _samples(
+def endpoint_samples(
     endpoint: SampleEndpoint, answer: bytes, at_s: float, source: str, problems: list[str]
 ) -> tuple[Sample, ...]:
+    """What an endpoint's answer tells of the moment; a body that is no such answer becomes a problem."""
     try:
         return tuple(
             sample for sample in endpoint.read(answer, at_s, source) if abs(sample.value) < MOST_VALUE
@@ -110,11 +112,22 @@ def engine_measurement(
         return metrics_measurement(
             fetch_body(base, token=token, limit_s=limit_s), base, engine=engine, at_s=clock()
         )
+    return told_measurement(base, partial(fetch, token=token, limit_s=limit_s), engine=engine, clock=clock)
+
+
+def told_measurement(
+    base: str,
+    ask: Callable[[str], Answer],
+    *,
+    engine: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Measurement:
+    """The same by whatever way of asking there is: `ask` gives the answer to a GET, or raises SourceError."""
     parts: list[Measurement] = []
     notes: list[str] = []
     for path in METRICS_PATHS:
         try:
-            body = fetch_body(base + path, token=token, limit_s=limit_s)
+            body = successful(ask(base + path)).body
             parts.append(metrics_measurement(body, base + path, engine=engine, at_s=clock()))
             break
         except (SourceError, InputError) as problem:
@@ -122,7 +135,7 @@ def engine_measurement(
     if parts:
         notes.clear()
     known = engine or (parts[0].engine if parts else None)
-    parts += _endpoints(base, (known,) if known else engine_names(), notes, token=token, limit_s=limit_s)
+    parts += _endpoints(base, (known,) if known else engine_names(), notes, ask)
     if not parts:
         raise SourceError(
             f"{base} is no engine known here: {'; '.join(notes[:3]) or 'it answers nothing'}", source=base
@@ -131,8 +144,15 @@ def engine_measurement(
     return merged((whole, Measurement(sources=(), notes=tuple(notes))))
 
 
+def told_paths(engine: str | None = None) -> tuple[str, ...]:
+    """All that `told_measurement` may ask for."""
+    offered = [find_endpoints(name) for name in ((engine,) if engine else engine_names())]
+    endpoints = [endpoint.path for one in offered if one is not None for endpoint in one.ENDPOINTS]
+    return tuple(dict.fromkeys((*METRICS_PATHS, *endpoints)))
+
+
 def _endpoints(
-    base: str, engines: Iterable[str], notes: list[str], *, token: str | None, limit_s: float
+    base: str, engines: Iterable[str], notes: list[str], ask: Callable[[str], Answer]
 ) -> list[Measurement]:
     """What the information endpoints of the first engine that the server turns out to be tell."""
     answers: dict[str, bytes | None] = {}
@@ -141,7 +161,7 @@ def _endpoints(
         found = []
         for endpoint in () if offered is None else offered.ENDPOINTS:
             if endpoint.path not in answers:
-                answers[endpoint.path] = _answer(base + endpoint.path, token, limit_s, notes)
+                answers[endpoint.path] = _answer(base + endpoint.path, ask, notes)
             told = _told(endpoint, answers[endpoint.path], base, notes)
             if told is not None and told.engine in (engine, None):
                 found.append(told)
@@ -150,9 +170,9 @@ def _endpoints(
     return []
 
 
-def _answer(url: str, token: str | None, limit_s: float, notes: list[str]) -> bytes | None:
+def _answer(url: str, ask: Callable[[str], Answer], notes: list[str]) -> bytes | None:
     try:
-        answer = fetch(url, token=token, limit_s=limit_s)
+        answer = ask(url)
     except SourceError as problem:
         notes.append(problem.message)
         return None
