@@ -116,3 +116,12 @@ def test_room_comes_with_the_end_that_frees_enough() -> None:
     assert peak.first_room(6, 13) == 3
     assert peak.first_room(8, 14) == 5
     assert peak.first_room(9, 14) == 20
+
+
+def test_one_that_ends_before_many_others_is_asked_about() -> None:
+    rows = [Holding(8, 100 + number, 100 + number) for number in range(100)]
+    peak = FuturePeak(PLAIN)
+    for name, holding in enumerate(rows):
+        peak.add(name, holding)
+    early = Holding(4, 3, 5)
+    assert peak.peak(early) == peak_blocks([*rows, early], PLAIN)

@@ -173,7 +173,7 @@ class FuturePeak:
         best = max(tops[run:], default=0)
         best = max(best, max(usage[cut : run * _RUN], default=0))
         lasts = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
-        steps = ends[_RUN - 1 : run * _RUN - 1 : _RUN]
+        steps = ends[_RUN - 1 : max(0, run * _RUN - 1) : _RUN]
         if cut:
             steps.append(ends[cut - 1])
         if lasts or not self._need.is_plain or extra.branches > 1:
