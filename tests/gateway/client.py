@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from gateway.engine import Engine
 from vramledger.gateway.admitter import Admitter
 from vramledger.gateway.gateway import Gateway
+from vramledger.gateway.record import Observer
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
 
 CHAT = "/v1/chat/completions"
@@ -79,10 +80,19 @@ async def ask(port: int, message: bytes, *, has_body: bool = True) -> Answer:
 
 @asynccontextmanager
 async def gateway_to(
-    engine: Engine, admitter: Admitter, *, limits: Limits | None = None, timeouts: Timeouts | None = None
+    engine: Engine,
+    admitter: Admitter,
+    *,
+    limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
+    observers: Sequence[Observer] = (),
 ) -> AsyncIterator[Gateway]:
     gateway = Gateway(
-        Upstream(host="127.0.0.1", port=engine.port), admitter, limits=limits, timeouts=timeouts
+        Upstream(host="127.0.0.1", port=engine.port),
+        admitter,
+        limits=limits,
+        timeouts=timeouts,
+        observers=observers,
     )
     await gateway.start("127.0.0.1", 0)
     try:

@@ -51,7 +51,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     `number` counts requests of this gateway in order of arrival. `prompt_bytes` is UTF-8 text of prompt or messages, all
     branches shared; `prompt` is None unless somebody counted its tokens. `max_output_tokens` is the user's bound, for one branch.
     `branches` is prompts times `n` or `best_of`. `tenant` numbers whose request it is, `priority` is smaller for what goes first, and what
-    it has to be done `within_ms` counts from its arrival.
+    it has to be done `within_ms` counts from its arrival. `after_tool`: its last message is a tool's result.
     """
 
     number: int
@@ -67,6 +67,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     first_token_within_ms: int | None = None
     within_ms: int | None = None
+    after_tool: bool = False
 
 
 class Verdict(Enum):

@@ -12,13 +12,23 @@ import msgspec
 
 LONGEST_EVENT = 1 << 20
 LONGEST_ANSWER = 4 << 20
+READ_OF_ERROR = 4096
+RAN_OUT = (
+    "out of memory",  # the allocators of torch and CUDA; SGLang's prefill and decode
+    "context size has been exceeded",  # llama.cpp, all slots of a unified cache
+    "failed to find a memory slot",
+    "find free space in the kv cache",
+    "kv cache pool is full",  # SGLang
+)
+"""What engines say, in lower case, in the sentence of an error that tells of memory that ran out."""
 
 
 class EngineError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error that an engine reported; its sentence is not kept, for it may quote the prompt."""
+    """An error that an engine reported; its sentence is not kept, for it may quote the prompt. `ran_out`: it said that memory did."""
 
     code: str
     type: str
+    ran_out: bool = False
 
 
 class AnswerReading:
@@ -185,7 +195,13 @@ def _first(value: Mapping[str, object], names: tuple[str, ...], otherwise: int |
 
 
 def _error(value: Mapping[str, object]) -> EngineError:
-    return EngineError(code=_word(value.get("code")), type=_word(value.get("type")))
+    message = value.get("message")
+    said = message[:READ_OF_ERROR].lower() if isinstance(message, str) else ""
+    return EngineError(
+        code=_word(value.get("code")),
+        type=_word(value.get("type")),
+        ran_out=any(words in said for words in RAN_OUT),
+    )
 
 
 def _word(value: object) -> str:

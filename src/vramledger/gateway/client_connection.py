@@ -63,6 +63,7 @@ class ClientConnection(asyncio.Protocol):
     ) -> bytes:
         """The head of an answer, to be written with what follows it. `length` None: chunks, or until the connection closes."""
         head = request.head
+        request.status = status
         self._bare = head.method == b"HEAD" or status in WITHOUT_BODY
         self._chunked = length is None and head.http_11 and not self._bare
         self._close_after = (

@@ -36,4 +36,6 @@ class Counters(msgspec.Struct, kw_only=True):
     engine_errors: int = 0
     engine_errors_in_streams: int = 0
     """Of these, inside a stream that began with 200."""
+    engine_ran_out: int = 0
+    """Errors of the engine, of any status, that said that its memory ran out."""
     unread_events: int = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from vramledger.gateway.admitter import Admitter, Decision, Ended, Ending, RequestFacts, Verdict
 from vramledger.gateway.counters import Counters
+from vramledger.gateway.record import RequestRecord
 
 NS_PER_MS = 1_000_000
 LOG = logging.getLogger(__name__)
@@ -25,12 +26,20 @@ class Refused(Exception):
 class Ticket:
     """A request that was admitted. `close` gives its reservation back; only the first call does anything."""
 
-    __slots__ = ("_desk", "decision", "ending", "facts", "position", "wait_ms", "waited_ms")
+    __slots__ = ("_desk", "decision", "ending", "facts", "position", "record", "wait_ms", "waited_ms")
 
-    def __init__(self, desk: AdmissionDesk, facts: RequestFacts, decision: Decision) -> None:
+    def __init__(
+        self,
+        desk: AdmissionDesk,
+        facts: RequestFacts,
+        decision: Decision,
+        record: RequestRecord | None = None,
+    ) -> None:
         self._desk: AdmissionDesk | None = desk
         self.facts = facts
         self.decision = decision
+        self.record = record
+        """What is noted of it, where somebody observes."""
         self.position: int | None = None
         """How many waited when it came, itself included; None if it did not wait."""
         self.wait_ms: int | None = None
@@ -47,13 +56,28 @@ class Ticket:
         desk, self._desk = self._desk, None
         if desk is not None:
             desk._release(self.facts.number, self.ending)
+            if self.record is not None:
+                self.record.released_ns = desk._clock_ns()
 
 
 class _Waiter:
-    __slots__ = ("decision", "facts", "future", "position", "since_ns", "ticket", "timer", "wait_ms")
+    __slots__ = (
+        "decision",
+        "facts",
+        "future",
+        "position",
+        "record",
+        "since_ns",
+        "ticket",
+        "timer",
+        "wait_ms",
+    )
 
-    def __init__(self, facts: RequestFacts, decision: Decision, since_ns: int) -> None:
+    def __init__(
+        self, facts: RequestFacts, decision: Decision, since_ns: int, record: RequestRecord | None
+    ) -> None:
         self.facts = facts
+        self.record = record
         self.decision = decision
         self.since_ns = since_ns
         self.future: asyncio.Future[Ticket | Decision] = asyncio.get_running_loop().create_future()
@@ -100,25 +124,51 @@ class AdmissionDesk:
     def admitted(self) -> int:
         return len(self._admitted)
 
-    async def enter(self, facts: RequestFacts) -> Ticket:
-        """Waits until the request is admitted. Raises Refused; when cancelled, what was held is given back before it returns."""
+    @property
+    def oldest_since_ns(self) -> int | None:
+        """Since when the one that waits longest has waited."""
+        return next((waiter.since_ns for waiter in self._queue.values()), None)
+
+    def waiting_facts(self) -> list[tuple[RequestFacts, Decision]]:
+        """Those that wait, with the last word about each, in order of arrival."""
+        return [(waiter.facts, waiter.decision) for waiter in self._queue.values()]
+
+    async def enter(self, facts: RequestFacts, record: RequestRecord | None = None) -> Ticket:
+        """Waits until the request is admitted. Raises Refused; when cancelled, what was held is given back before it returns.
+
+        What it is told is noted in `record`, if there is one.
+        """
+        if record is None:
+            return await self._enter(facts, None)
+        try:
+            return await self._enter(facts, record)
+        except Refused as refused:
+            record.decision = refused.decision
+            raise
+
+    async def _enter(self, facts: RequestFacts, record: RequestRecord | None) -> Ticket:
         now = self._clock_ns()
         if self._draining:
             raise Refused(self._counted(DRAINING))
         decision = self._ask(facts)
+        if record is not None:
+            record.asked_ns, record.decided_ns = now, self._clock_ns()
+            record.first_decision = record.decision = decision
         if decision.verdict is Verdict.ADMIT:
-            return self._ticket(facts, decision)
+            return self._ticket(facts, decision, record)
         if decision.verdict is not Verdict.QUEUE:
             raise Refused(self._counted(decision))
         if len(self._queue) >= self._most:
             self._forget(facts.number, Ended.QUEUE_FULL)
             raise Refused(self._counted(self._too_many(decision)))
-        return await self._wait(_Waiter(facts, decision, now))
+        return await self._wait(_Waiter(facts, decision, now, record))
 
     async def _wait(self, waiter: _Waiter) -> Ticket:
         number = waiter.facts.number
         self._queue[number] = waiter
         self._counters.queued += 1
+        if waiter.record is not None:
+            waiter.record.queued_ns = waiter.since_ns
         waiter.position = len(self._queue)
         waiter.wait_ms = (
             waiter.decision.wait_ms if waiter.decision.wait_ms is not None else self._pace_ms(waiter.position)
@@ -159,7 +209,7 @@ class AdmissionDesk:
                 continue
             if decision.verdict is Verdict.ADMIT:
                 del self._queue[number]
-                ticket = self._ticket(waiter.facts, decision)
+                ticket = self._ticket(waiter.facts, decision, waiter.record)
                 ticket.position, ticket.wait_ms = waiter.position, waiter.wait_ms
                 ticket.waited_ms = (self._clock_ns() - waiter.since_ns) // NS_PER_MS
                 waiter.ticket = ticket
@@ -220,10 +270,12 @@ class AdmissionDesk:
                     "the admission policy failed on the progress of request %d", ticket.facts.number
                 )
 
-    def _ticket(self, facts: RequestFacts, decision: Decision) -> Ticket:
+    def _ticket(self, facts: RequestFacts, decision: Decision, record: RequestRecord | None) -> Ticket:
         self._counters.admitted += 1
         self._admitted.add(facts.number)
-        return Ticket(self, facts, decision)
+        if record is not None:
+            record.decision, record.admitted_ns = decision, self._clock_ns()
+        return Ticket(self, facts, decision, record)
 
     def _release(self, number: int, ending: Ending) -> None:
         self._admitted.discard(number)

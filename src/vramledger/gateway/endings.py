@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramledger.gateway.admitter import Ended, Ending
 from vramledger.gateway.answer_reading import AnswerReading
 from vramledger.gateway.counters import Counters
+from vramledger.gateway.record import RequestRecord
 
 
 def ending_of(
@@ -32,11 +33,17 @@ def ending_of(
     )
 
 
-def note_errors(counters: Counters, reading: AnswerReading | None, status: int) -> None:
-    """Counts the errors that the engine told in an answer that began, once for each request."""
+def note_errors(
+    counters: Counters, reading: AnswerReading | None, status: int, record: RequestRecord | None = None
+) -> None:
+    """Counts the errors that the engine told in an answer that began, once for each request, and notes its error in `record`."""
     if reading is None or not status:
         return
     counters.unread_events += reading.unread
+    if (error := reading.error) is not None:
+        counters.engine_ran_out += error.ran_out
+        if record is not None:
+            record.engine_error, record.ran_out = error.code or error.type, error.ran_out
     if status >= 500 or (reading.error is not None and status < 400):
         counters.engine_errors += 1
         if status < 400:

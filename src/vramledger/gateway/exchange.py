@@ -14,6 +14,7 @@ from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.endings import ending_of, note_errors
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
+from vramledger.gateway.record import Observers, RequestRecord
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Reply, error_reply, refusal, ticket_headers
 from vramledger.gateway.request_facts import ANYBODY, BadBody, facts_of, kind_of, read_body
@@ -44,6 +45,7 @@ class Exchanges:
         clock_ns: Callable[[], int],
         doorkeeper: Doorkeeper | None,
         counter: PromptCounter | None,
+        observers: Observers | None = None,
     ) -> None:
         self._doorkeeper = doorkeeper
         self._counter = counter
@@ -53,6 +55,7 @@ class Exchanges:
         self._timeouts = timeouts
         self._counters = counters
         self._clock_ns = clock_ns
+        self._observers = observers
         self.open: set[Relay] = set()
         self.closing = False
         """Whether it is the gateway that ends what it serves."""
@@ -65,6 +68,8 @@ class Exchanges:
             if relay.ticket is not None and events > relay.told_events:
                 relay.told_events = events
                 self._desk.progress(relay.ticket, events)
+                if self._observers is not None and relay.ticket.record is not None:
+                    self._observers.progressed(relay.ticket.record, events, self._clock_ns())
         self._desk.ask_again()
 
     async def serve(self, client: ClientConnection, request: IncomingRequest) -> None:
@@ -97,21 +102,34 @@ class Exchanges:
             self._counters.bad_requests += 1
             client.reply(request, error_reply(400, "bad-body", str(bad)))
             return
-        if self._counter is not None and facts.prompt is None:
-            facts = replace(facts, prompt=await self._counter.count(asked, facts))
-        self._rewrite(client, request, visitor, kind, asked)
-        del asked  # what waits in the queue holds its body once
+        record = None
+        if self._observers is not None:
+            record = RequestRecord(facts=facts, tenant=visitor.name)
+            self._observers.arrived(record, request.head)
         try:
-            ticket = await self._desk.enter(facts)
-        except Refused as refused:
-            client.reply(request, refusal(refused.decision))
-            return
-        try:
-            ticket.ending = await self._forward(client, request, ticket)
+            if self._counter is not None and facts.prompt is None:
+                facts = replace(facts, prompt=await self._counter.count(asked, facts))
+                if record is not None:
+                    record.facts = facts
+            self._rewrite(client, request, visitor, kind, asked)
+            del asked  # what waits in the queue holds its body once
+            try:
+                ticket = await self._desk.enter(facts, record)
+            except Refused as refused:
+                client.reply(request, refusal(refused.decision))
+                return
+            try:
+                ticket.ending = await self._forward(client, request, ticket)
+            finally:
+                ticket.close()
+                if record is not None:
+                    record.ending = ticket.ending
+                if self._counter is not None:
+                    self._counter.learn(facts, ticket.ending)
         finally:
-            ticket.close()
-            if self._counter is not None:
-                self._counter.learn(facts, ticket.ending)
+            if record is not None and self._observers is not None:
+                record.status, record.ended_ns = request.status, self._clock_ns()
+                self._observers.ended(record)
 
     def _rewrite(
         self,
@@ -170,6 +188,8 @@ class Exchanges:
                 self.open.discard(relay)
             if outcome is Outcome.SILENT and reused and may_repeat and not fresh:
                 self._counters.upstream_retries += 1
+                if ticket is not None and ticket.record is not None:
+                    ticket.record.retries += 1
                 fresh = True
                 continue
             return self._ended(client, request, relay, outcome)
@@ -197,7 +217,8 @@ class Exchanges:
 
     def _note(self, relay: Relay) -> None:
         """Counts the errors that the engine told, once for each request."""
-        note_errors(self._counters, relay.reading, relay.status)
+        record = relay.ticket.record if relay.ticket is not None else None
+        note_errors(self._counters, relay.reading, relay.status, record)
 
 
 def _ending(relay: Relay, how: Ended = Ended.COMPLETED) -> Ending:

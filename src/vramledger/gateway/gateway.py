@@ -13,6 +13,7 @@ from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk
 from vramledger.gateway.exchange import Exchanges, Route
+from vramledger.gateway.record import Observer, Observers
 from vramledger.gateway.request_reading import HeldBodies, IncomingRequest
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
 from vramledger.gateway.stages import Doorkeeper, PromptCounter
@@ -34,6 +35,7 @@ class Gateway:
         upstream_tls: ssl.SSLContext | None = None,
         doorkeeper: Doorkeeper | None = None,
         counter: PromptCounter | None = None,
+        observers: Sequence[Observer] = (),
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.limits = limits or Limits()
@@ -42,6 +44,8 @@ class Gateway:
         self.held = HeldBodies(self.limits.held_body_bytes)
         self.draining = False
         self.connections: set[ClientConnection] = set()
+        self.clock_ns = clock_ns
+        self.observers = Observers(observers, clock_ns) if observers else None
         self.desk = AdmissionDesk(
             admitter,
             queued=self.limits.queued,
@@ -72,6 +76,7 @@ class Gateway:
             clock_ns=clock_ns,
             doorkeeper=doorkeeper,
             counter=counter,
+            observers=self.observers,
         )
         self.port = 0
         """Where it listens, once started."""

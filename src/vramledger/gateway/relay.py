@@ -60,6 +60,7 @@ class Relay:
         self._clock_ns = clock_ns
         self.first_output_ns: int | None = None
         """When the first event came that carried output."""
+        self._record = ticket.record if ticket is not None else None
         self.told_events = 0
         """Events of the stream that the policy was told of."""
         self.reason = ""
@@ -74,6 +75,8 @@ class Relay:
         """Sends the request and waits for the end of its answer. When cancelled, the engine's connection is closed at once."""
         self._upstream = upstream
         self._client.resumed = self._resume
+        if self._record is not None:
+            self._record.sent_ns = self._clock_ns()
         upstream.send(message, self, has_body=self._request.head.method != b"HEAD")
         del message  # a stream is long, and so may a prompt be
         try:
@@ -100,6 +103,8 @@ class Relay:
     def answer_began(self, head: ResponseHead) -> None:
         self.head = head
         self._deadline = self._clock() + self._silence_s
+        if self._record is not None:
+            self._record.first_byte_ns = self._clock_ns()
         self._client.release_body(self._request)
         if self._read and not head.header(b"content-encoding"):
             self.reading = StreamReading() if head.is_event_stream else WholeReading()
@@ -114,6 +119,10 @@ class Relay:
             self.reading.feed(data)
             if self.first_output_ns is None and self.reading.output_events:
                 self.first_output_ns = self._clock_ns()
+                if self._record is not None:
+                    self._record.first_token_ns = self.first_output_ns
+        if self._record is not None:
+            self._record.answer_bytes += len(data)
 
     def answer_flush(self) -> None:
         self._deadline = self._clock() + self._silence_s
@@ -127,6 +136,8 @@ class Relay:
     def answer_ended(self) -> None:
         # The connection may serve another request already; how this client reads is not its concern.
         self._upstream = None
+        if self._record is not None:
+            self._record.last_byte_ns = self._clock_ns()
         self.answer_flush()
         if isinstance(self.reading, WholeReading):
             self.reading.end()

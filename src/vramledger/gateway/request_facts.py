@@ -77,6 +77,21 @@ def facts_of(
         priority=visitor.priority,
         first_token_within_ms=visitor.first_token_within_ms,
         within_ms=visitor.within_ms,
+        after_tool=_ends_with_tool(asked),
+    )
+
+
+def _ends_with_tool(asked: Mapping[str, object]) -> bool:
+    """OpenAI's chat (role `tool`, once `function`) and responses (`function_call_output`), Anthropic's `tool_result`."""
+    messages = asked.get("messages") or asked.get("input")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict):
+        return False
+    if last.get("role") in ("tool", "function") or last.get("type") == "function_call_output":
+        return True
+    content = last.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") == "tool_result" for part in content
     )
 
 

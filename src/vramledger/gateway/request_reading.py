@@ -24,11 +24,13 @@ COUNTED_CHUNKS = 65_536
 class IncomingRequest:
     """A request as it arrived, whole."""
 
-    __slots__ = ("body", "head")
+    __slots__ = ("body", "head", "status")
 
     def __init__(self, head: RequestHead) -> None:
         self.head = head
         self.body = b""
+        self.status = 0
+        """Of its answer, once that began."""
 
 
 class HeldBodies:
