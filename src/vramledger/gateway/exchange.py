@@ -81,11 +81,10 @@ class Exchanges:
             client.reply(request, visitor)
             return
         try:
-            if kind is None:
-                self._rewrite(client, request, visitor, None, None)
-                await self._forward(client, request, None)
-            else:
+            if kind is not None:
                 await self._admitted(client, request, kind, visitor)
+            elif self._rewrite(client, request, visitor, None, None):
+                await self._forward(client, request, None)
         except asyncio.CancelledError:
             self._counters.clients_left += 1
             raise
@@ -102,6 +101,8 @@ class Exchanges:
             self._counters.bad_requests += 1
             client.reply(request, error_reply(400, "bad-body", str(bad)))
             return
+        if not self._rewrite(client, request, visitor, kind, asked):
+            return
         record = None
         if self._observers is not None:
             record = RequestRecord(facts=facts, tenant=visitor.name)
@@ -111,7 +112,6 @@ class Exchanges:
                 facts = replace(facts, prompt=await self._counter.count(asked, facts))
                 if record is not None:
                     record.facts = facts
-            self._rewrite(client, request, visitor, kind, asked)
             del asked  # what waits in the queue holds its body once
             try:
                 ticket = await self._desk.enter(facts, record)
@@ -138,10 +138,17 @@ class Exchanges:
         visitor: Visitor,
         kind: Kind | None,
         asked: Asked | None,
-    ) -> None:
-        if self._doorkeeper is not None:
-            head, body = self._doorkeeper.outgoing(visitor, request.head, kind, request.body, asked)
-            client.rewrite(request, head, body)
+    ) -> bool:
+        """Whether it may go on; if not, its client has its answer."""
+        if self._doorkeeper is None:
+            return True
+        sent = self._doorkeeper.outgoing(visitor, request.head, kind, request.body, asked)
+        if isinstance(sent, Reply):
+            self._counters.turned_away += 1
+            client.reply(request, sent)
+            return False
+        client.rewrite(request, *sent)
+        return True
 
     async def _forward(
         self, client: ClientConnection, request: IncomingRequest, ticket: Ticket | None
@@ -174,7 +181,13 @@ class Exchanges:
             self.open.add(relay)
             try:
                 outcome = await relay.run(
-                    upstream, request_bytes(request.head, route.upstream.authority, request.body)
+                    upstream,
+                    request_bytes(
+                        request.head,
+                        route.upstream.authority,
+                        request.body,
+                        route.upstream.authorization,
+                    ),
                 )
             except asyncio.CancelledError:
                 self._note(relay)

@@ -73,12 +73,15 @@ def end_to_end(headers: Headers) -> Headers:
     return [pair for pair in headers if pair[0] not in HOP_BY_HOP and pair[0] not in named]
 
 
-def request_bytes(head: RequestHead, authority: bytes, body: bytes) -> bytes:
-    """The whole request for the engine: one Host (its own), one Content-Length, never chunked."""
+def request_bytes(head: RequestHead, authority: bytes, body: bytes, authorization: bytes = b"") -> bytes:
+    """The whole request for the engine: one Host (its own), one Content-Length, never chunked. `authorization` replaces the client's."""
+    left_out = FRAMING | {b"authorization"} if authorization else FRAMING
     lines = [b"%s %s HTTP/1.1\r\nhost: %s\r\nvia: 1.1 vramledger\r\n" % (head.method, head.target, authority)]
     lines += [
-        b"%s: %s\r\n" % (name, value) for name, value in end_to_end(head.headers) if name not in FRAMING
+        b"%s: %s\r\n" % (name, value) for name, value in end_to_end(head.headers) if name not in left_out
     ]
+    if authorization:
+        lines.append(b"authorization: %s\r\n" % authorization)
     if body or head.method in (b"POST", b"PUT", b"PATCH"):
         lines.append(b"content-length: %d\r\n" % len(body))
     return b"".join((*lines, b"\r\n", body))

@@ -18,6 +18,7 @@ STATUS: Mapping[Verdict, int] = {
     Verdict.NEVER_FITS: 400,
 }
 TYPES: Mapping[int, str] = {
+    403: "permission_error",
     429: "rate_limit_error",
     502: "upstream_error",
     503: "overloaded_error",

@@ -30,15 +30,22 @@ class BadBody(ValueError):
     """A generation request whose body cannot be priced; the engine could not serve it either."""
 
 
-def kind_of(method: bytes, target: bytes) -> Kind | None:
-    """None for what passes unpriced. The path is read as a lenient engine would read it: decoded, slashes folded."""
-    if method != b"POST":
-        return None
-    path = unquote_to_bytes(target.partition(b"?")[0])
-    words = [word for word in path.split(b"/") if word]
+def path_words(target: bytes) -> list[bytes]:
+    """A path as a lenient engine would read it: decoded once, slashes folded, without a leading /v1 and without its query."""
+    words = [word for word in unquote_to_bytes(target.partition(b"?")[0]).split(b"/") if word]
     if words[:1] == [b"v1"]:
         del words[0]
+    return words
+
+
+def priced_kind(words: list[bytes]) -> Kind | None:
+    """What a POST to this path generates, if it has a price."""
     return PATHS.get(b"/" + b"/".join(words))
+
+
+def kind_of(method: bytes, target: bytes) -> Kind | None:
+    """None for what passes unpriced."""
+    return priced_kind(path_words(target)) if method == b"POST" else None
 
 
 def read_body(body: bytes) -> dict[str, object]:

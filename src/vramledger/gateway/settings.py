@@ -10,11 +10,16 @@ from vramledger.errors import InputError, shorter
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's address. Nothing in a request changes where connections go."""
+    """The engine's address, and the Authorization that it gets in the place of a client's. Nothing in a request changes where
+    connections go."""
 
     host: str
     port: int
     tls: bool = False
+    authorization: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Upstream({self.host!r}, {self.port}, tls={self.tls})"
 
     @property
     def authority(self) -> bytes:

@@ -33,8 +33,9 @@ class Doorkeeper(Protocol):
 
     def outgoing(
         self, visitor: Visitor, head: RequestHead, kind: Kind | None, body: bytes, asked: Asked | None
-    ) -> tuple[RequestHead, bytes]:
-        """What the engine is sent: without the tenant's key, and with what keeps tenants apart. `asked` is None for what is not priced."""
+    ) -> tuple[RequestHead, bytes] | Reply:
+        """What the engine is sent: without the tenant's key, and with what keeps tenants apart; or the answer to what may not be asked.
+        `asked` is None for what is not priced."""
 
 
 class PromptCounter(Protocol):

@@ -40,6 +40,7 @@ class UpstreamAsking:
     ) -> None:
         """`headers` go with every question, such as the engine's key (names in lower case)."""
         self._authority = upstream.authority
+        self._authorization = upstream.authorization
         self._headers = list(headers or [])
         self._turns = asyncio.Semaphore(most_open)
         self._counters = Counters()
@@ -76,7 +77,7 @@ class UpstreamAsking:
         )
         if body:
             head.headers.append((b"content-type", b"application/json"))
-        message = request_bytes(head, self._authority, body)
+        message = request_bytes(head, self._authority, body, self._authorization)
         try:
             async with asyncio.timeout(within_ms / 1000), self._turns:
                 return await self._answer(message, most_bytes, has_body=method != b"HEAD")
