@@ -31,7 +31,9 @@ FLOORS: dict[str, int] = {
     "report": 9, "web": 9, "cli": 9, "__main__": 9,
 }  # fmt: skip
 
-HEAVY = frozenset({"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml"})
+HEAVY = frozenset(
+    {"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml", "valkey"}
+)
 # These may load a heavy library at their top; everyone else loads these late.
 HEAVY_HOMES = (
     "workload/columns.py",

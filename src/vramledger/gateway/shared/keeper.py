@@ -1,0 +1,178 @@
+"""Keeps a gateway's grants alive: renews them, asks for more, gives back, and goes on without the store while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from vramledger.errors import InputError, SourceError, shorter
+from vramledger.gateway.shared.grant import Grant, elapsed_ns
+from vramledger.gateway.shared.settings import SharingSettings
+from vramledger.gateway.shared.store import Call, Script, Store, StoreUnreachable
+from vramledger.gateway.shared.terms import SCRIPT, answer_from
+
+LOG = logging.getLogger(__name__)
+LEAST_GAP_S = 0.005
+"""Between two calls, so that a burst of decisions is one call."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+NS_PER_S = 1_000_000_000
+
+
+class SharingCounters(msgspec.Struct, kw_only=True):
+    """What happened between this gateway and the store."""
+
+    calls: int = 0
+    """Terms of one instance sent."""
+    answers: int = 0
+    unreachable: int = 0
+    """Batches that were not answered in time."""
+    errors: int = 0
+    """Calls that were answered, but not with terms: a foreign key, a record that cannot be read, another lease."""
+    overdue: int = 0
+    """Times that requests ran on after their lease was over."""
+    last_error: str = ""
+
+
+class SharedBudgets:
+    """A gateway's grants of all its instances. All of it lives in the event loop that starts it.
+
+    `on_overdue` is told an instance whose lease ran out while requests of this gateway run there: others may be given their blocks. To
+    end these requests keeps the promise that nothing is spent twice; to let them run is kinder.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: SharingSettings,
+        *,
+        clock_ns: Callable[[], int] = elapsed_ns,
+        on_overdue: Callable[[str], None] | None = None,
+    ) -> None:
+        self.gateway = secrets.token_hex(16)
+        """Its name in the store: another one each time that it starts."""
+        self.counters = SharingCounters()
+        self.grants: dict[str, Grant] = {}
+        self._store = store
+        self._settings = settings
+        self._clock_ns = clock_ns
+        self._on_overdue = on_overdue
+        self._script = Script(SCRIPT.read_text(encoding="utf-8"))
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_away = False
+        self._overdue: set[str] = set()
+
+    def budget(self, instance: str) -> Grant:
+        """This gateway's part of an instance. All gateways name the instance alike: one with two names is given out twice."""
+        if instance not in self.grants:
+            if not re.fullmatch(r"[!-z|~]{1,200}", instance):
+                raise InputError(
+                    f"the instance {shorter(instance)} is named by other than 1 to 200 visible ASCII characters without braces"
+                )
+            self.grants[instance] = Grant(self._settings, clock_ns=self._clock_ns, wake=self._awake.set)
+            self._awake.set()
+        return self.grants[instance]
+
+    def start(self) -> None:
+        """Begins to ask. Until the first answers nothing may be used."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def leave(self) -> None:
+        """Gives back what does not run, and asks no more. What runs still is counted until its lease ends."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._exchange(list(self.grants), is_leaving=True)
+        await self._store.close()
+
+    async def _keep(self) -> None:
+        pause_s = 0.0
+        while True:
+            self._awake.clear()
+            wait_s = self._wait_s()
+            if wait_s > 0:
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._awake.wait()
+                except TimeoutError:
+                    pass
+            self._look_for_overdue()
+            now = self._clock_ns()
+            due = [name for name, grant in self.grants.items() if grant.ask_at_ns <= now]
+            if not due:
+                continue
+            if await self._exchange(due):
+                pause_s = 0.0
+                await asyncio.sleep(LEAST_GAP_S)
+            else:
+                pause_s = min(max(FIRST_PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
+                await asyncio.sleep(pause_s * (0.75 + secrets.randbelow(500) / 1000))
+
+    def _wait_s(self) -> float:
+        """Until the next grant is to be asked for; a heartbeat where there is none."""
+        longest = self._settings.heartbeat_ms / 1000
+        first = min((grant.ask_at_ns for grant in self.grants.values()), default=None)
+        return longest if first is None else min(longest, (first - self._clock_ns()) / NS_PER_S)
+
+    async def _exchange(self, names: list[str], *, is_leaving: bool = False) -> bool:
+        """Whether the store answered."""
+        if not names:
+            return True
+        calls = []
+        for name in names:
+            ask = self.grants[name].ask(is_leaving=is_leaving)
+            calls.append(
+                Call(self._script, self._key(name), ask.arguments(self.gateway, self._settings.lease_ms))
+            )
+        began_ns = self._clock_ns()
+        self.counters.calls += len(calls)
+        try:
+            replies = await self._store.call(calls)
+        except StoreUnreachable as error:
+            self.counters.unreachable += 1
+            self._away(error)
+            return False
+        if self._is_away:
+            self._is_away = False
+            LOG.info("the shared store answers again")
+        for name, reply in zip(names, replies, strict=True):
+            try:
+                if isinstance(reply, SourceError):
+                    raise reply
+                answer = answer_from(reply)
+            except SourceError as error:
+                self.counters.errors += 1
+                if error.message != self.counters.last_error:
+                    LOG.warning("no terms for instance %s: %s", name, error.message)
+                self.counters.last_error = error.message
+                await self._store.close()  # the next one may lead to a server that took over
+            else:
+                self.counters.answers += 1
+                self.grants[name].answered(answer, began_ns)
+        return True
+
+    def _key(self, instance: str) -> str:
+        # In braces, so that a cluster keeps all of an instance in one place.
+        return f"{self._settings.namespace}:grants:{{{instance}}}"
+
+    def _away(self, error: StoreUnreachable) -> None:
+        self.counters.last_error = error.message
+        if not self._is_away:
+            self._is_away = True
+            LOG.warning("%s; what was granted is relied on for half a lease", error.message)
+
+    def _look_for_overdue(self) -> None:
+        for name, grant in self.grants.items():
+            if not grant.is_overdue:
+                self._overdue.discard(name)
+            elif name not in self._overdue:
+                self._overdue.add(name)
+                self.counters.overdue += 1
+                if self._on_overdue is not None:
+                    self._on_overdue(name)
