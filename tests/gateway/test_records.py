@@ -74,11 +74,11 @@ def test_a_stream_is_noted_from_its_arrival_to_its_release() -> None:
         (record,) = notes.records
         instants = [
             record.facts.arrival_ns, record.asked_ns, record.decided_ns, record.admitted_ns, record.sent_ns,
-            record.first_byte_ns, record.first_token_ns, record.last_byte_ns, record.released_ns, record.ended_ns,
+            record.first_byte_ns, record.first_token_ns, record.finished_ns, record.released_ns, record.ended_ns,
         ]  # fmt: skip
         assert instants == sorted(instants)
         assert instants[0] > 0
-        assert record.first_token_ns < record.last_byte_ns
+        assert record.first_token_ns < record.finished_ns
         assert (record.queued_ns, record.queue_ns, record.instance, record.retries) == (0, None, 0, 0)
         assert (record.status, record.answer_bytes) == (200, len(answer.body))
         assert (record.outcome, record.admission) == ("completed", ("admit", "fits"))

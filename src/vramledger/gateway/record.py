@@ -41,7 +41,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     first_byte_ns: int = 0
     first_token_ns: int = 0
     """Of a stream: its first event with output."""
-    last_byte_ns: int = 0
+    finished_ns: int = 0
+    """Its answer was complete, or its client or its engine gone."""
     ended_ns: int = 0
     released_ns: int = 0
     blocks_back_ns: int = 0
@@ -57,6 +58,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     ending: Ending | None = None
     tool_pause_ns: int | None = None
     """From the end of the turn that it continues until it came; None where no such turn is known."""
+    prefix_kept: str = ""
+    """What of that turn's prompt the engine still held when it came: `kept`, `part`, `lost`, or nothing where that is not known."""
     trace: object = None
     """What a tracer keeps of it."""
 
@@ -71,11 +74,6 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         if not self.queued_ns:
             return None
         return max(0, (self.admitted_ns or self.ended_ns) - self.queued_ns)
-
-    @property
-    def finished_ns(self) -> int:
-        """When its answer was complete, or its client or engine gone; while it still runs, 0."""
-        return self.last_byte_ns or self.ended_ns
 
     @property
     def outcome(self) -> str:

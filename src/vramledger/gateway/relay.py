@@ -76,13 +76,15 @@ class Relay:
         self._upstream = upstream
         self._client.resumed = self._resume
         if self._record is not None:
-            self._record.sent_ns = self._clock_ns()
+            self._record.sent_ns, self._record.finished_ns = self._clock_ns(), 0
         upstream.send(message, self, has_body=self._request.head.method != b"HEAD")
         del message  # a stream is long, and so may a prompt be
         try:
             return await self._done
         except asyncio.CancelledError:
             upstream.leave(self)
+            if self._record is not None and not self._record.finished_ns:
+                self._record.finished_ns = self._clock_ns()
             raise
         finally:
             self._upstream = None
@@ -136,8 +138,6 @@ class Relay:
     def answer_ended(self) -> None:
         # The connection may serve another request already; how this client reads is not its concern.
         self._upstream = None
-        if self._record is not None:
-            self._record.last_byte_ns = self._clock_ns()
         self.answer_flush()
         if isinstance(self.reading, WholeReading):
             self.reading.end()
@@ -172,5 +172,7 @@ class Relay:
     def _end(self, outcome: Outcome) -> None:
         """Told before the client's connection is closed: its loss cancels whoever still waits for an outcome."""
         self.outcome = outcome
+        if self._record is not None:
+            self._record.finished_ns = self._clock_ns()
         if not self._done.done():
             self._done.set_result(outcome)

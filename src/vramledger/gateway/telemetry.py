@@ -1,0 +1,87 @@
+"""All that a gateway tells of itself, as one thing to build, to ask and to close."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from vramledger.gateway.blocks_back import BlocksBack
+from vramledger.gateway.counters import Counters
+from vramledger.gateway.metrics import table
+from vramledger.gateway.metrics.exposition import exposition
+from vramledger.gateway.metrics.metric import Series
+from vramledger.gateway.metrics.requests import RequestMetrics
+from vramledger.gateway.metrics.states import counter_series, gateway_series, instance_series
+from vramledger.gateway.record import Observer, Observers, RequestRecord
+from vramledger.gateway.request_log import RequestLog
+from vramledger.gateway.snapshot import GatewayState
+from vramledger.gateway.turns import Turns
+
+
+class Telemetry:
+    """Metrics always, a log of requests where a file is named.
+
+    `observers` go to the gateway. `tenants`, `models` and `instances` are names from the configuration; without `models` those of completed
+    requests are learned.
+    """
+
+    def __init__(
+        self,
+        *,
+        tenants: Sequence[str] = (),
+        models: Sequence[str] = (),
+        instances: Sequence[str] = (),
+        log: Path | None = None,
+    ) -> None:
+        self.requests = RequestMetrics(tenants=tenants, models=models, instances=instances)
+        self.log = RequestLog(log) if log is not None else None
+        self.blocks_back = BlocksBack(self._blocks_back)
+
+    @property
+    def observers(self) -> list[Observer]:
+        log = [self.log] if self.log is not None else []
+        return [Turns(), self.requests, *log, self.blocks_back]
+
+    def sampled(self, instance: int, at_ns: int, used_blocks: int | None, booked_blocks: int | None) -> None:
+        """An engine was asked for its state: what it held at `at_ns`, and what the books say that it should."""
+        self.blocks_back.sampled(instance, at_ns, used_blocks, booked_blocks)
+
+    def exposition(
+        self, state: GatewayState, counters: Counters, observers: Observers | None, *, accept: str = ""
+    ) -> tuple[bytes, str]:
+        """The metrics' text and its content type, by the Accept header of who asks."""
+        return exposition(self._series(state, counters, observers), accept=accept)
+
+    def reopen_log(self) -> None:
+        if self.log is not None:
+            self.log.reopen()
+
+    def close(self, within_s: float = 5.0) -> None:
+        if self.log is not None:
+            self.log.close(within_s)
+
+    def _blocks_back(self, record: RequestRecord) -> None:
+        self.requests.blocks_back(record)
+
+    def _series(
+        self, state: GatewayState, counters: Counters, observers: Observers | None
+    ) -> Iterator[Series]:
+        yield from instance_series(state.instances)
+        yield from gateway_series(state)
+        yield from counter_series(counters)
+        yield from self.requests.series()
+        failures = observers.failures if observers is not None else 0
+        yield Series(metric=table.OBSERVER_FAILURES, values=[((), failures)])
+        yield Series(metric=table.UNSEEN_BLOCKS, values=[((), self.blocks_back.unseen)])
+        if self.log is not None:
+            lines = [(("written",), self.log.written), (("lost",), self.log.lost)]
+            yield Series(metric=table.LOG_LINES, values=lines)
+        yield Series(metric=table.BUILD, values=[((_version(),), 1)])
+
+
+def _version() -> str:
+    try:
+        return version("vramledger")
+    except PackageNotFoundError:
+        return "unknown"
