@@ -32,7 +32,19 @@ FLOORS: dict[str, int] = {
 }  # fmt: skip
 
 HEAVY = frozenset(
-    {"torch", "numpy", "numba", "huggingface_hub", "pyarrow", "ray", "xllamacpp", "pynvml", "valkey"}
+    {
+        "torch",
+        "numpy",
+        "numba",
+        "huggingface_hub",
+        "pyarrow",
+        "ray",
+        "xllamacpp",
+        "pynvml",
+        "valkey",
+        "tokenizers",
+        "jinja2",
+    }
 )
 # These may load a heavy library at their top; everyone else loads these late.
 HEAVY_HOMES = (

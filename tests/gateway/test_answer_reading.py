@@ -31,6 +31,11 @@ MESSAGES = (
     b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 )
 
+CACHED_MESSAGE = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":7,"cache_read_input_tokens":9,'
+    b'"cache_creation_input_tokens":2,"output_tokens":1}}}\n\n'
+)
+
 
 def told(reading: StreamReading | WholeReading) -> tuple[object, ...]:
     return (
@@ -51,6 +56,7 @@ def told(reading: StreamReading | WholeReading) -> tuple[object, ...]:
         (LLAMACPP, (3, None, 7, 1, True, None, 0)),
         (RESPONSES, (4, 2, 1, 1, True, None, 0)),
         (MESSAGES, (9, None, 6, 1, True, None, 0)),
+        (CACHED_MESSAGE, (18, 9, 1, 0, False, None, 0)),
         (b'data: {"error":{"code":503,"type":"overloaded","message":"m"}}\n\n', (None, None, None, 0, False, EngineError(code="503", type="overloaded"), 0)),
         (b"data: {broken\n\ndata: 5\n\ndata: " + b"[" * 9000 + b"\n\n", (None, None, None, 0, False, None, 3)),
         (b'data: {"choices":[5,{"delta":5}],"usage":[],"error":null}\n\n', (None, None, None, 0, False, None, 0)),

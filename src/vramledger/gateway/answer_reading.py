@@ -79,6 +79,16 @@ class AnswerReading:
     def _take_usage(self, usage: Mapping[str, object]) -> None:
         self.prompt_tokens = _first(usage, ("prompt_tokens", "input_tokens"), self.prompt_tokens)
         self.output_tokens = _first(usage, ("completion_tokens", "output_tokens"), self.output_tokens)
+        # Anthropic's `input_tokens` are those that no cache had (as vLLM 0.32.0 words it in `_build_anthropic_usage`).
+        read = _first(usage, ("cache_read_input_tokens",), None)
+        made = _first(usage, ("cache_creation_input_tokens",), None)
+        if (
+            (read is not None or made is not None)
+            and "input_tokens" in usage
+            and self.prompt_tokens is not None
+        ):
+            self.prompt_tokens += (read or 0) + (made or 0)
+            self.cached_prompt_tokens = read if read is not None else self.cached_prompt_tokens
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
         if isinstance(details, dict):
             self.cached_prompt_tokens = _first(details, ("cached_tokens",), self.cached_prompt_tokens)

@@ -108,7 +108,7 @@ class Exchanges:
             record = RequestRecord(facts=facts, tenant=visitor.name)
             self._observers.arrived(record, request.head)
         try:
-            if self._counter is not None and facts.prompt is None:
+            if self._counter is not None:
                 facts = replace(facts, prompt=await self._counter.count(asked, facts))
                 if record is not None:
                     record.facts = facts

@@ -22,6 +22,11 @@ PATHS: Mapping[bytes, Kind] = {
     b"/generate": Kind.COMPLETION,
 }
 OUTPUT_BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict", "max_new_tokens")
+MEDIA_FIELDS = frozenset(
+    ("image", "image_url", "input_image", "input_audio", "audio_url", "video", "video_url", "input_file", "file", "source",
+     "image_embeds", "image_data", "audio_data", "video_data", "multimodal_data")
+)  # fmt: skip
+"""Fields of a message's parts that hold images, sounds, films or files, or point at them."""
 MANY = 1 << 20
 ANYBODY = Visitor()
 
@@ -128,9 +133,7 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
     if kind is Kind.RESPONSE:
         parts = (asked.get("input"), asked.get("instructions"), asked.get("tools"))
         return sum(map(_text_bytes, parts)), 0, 1
-    prompt = next(
-        (asked[name] for name in ("prompt", "input", "text", "input_ids", "content") if name in asked), None
-    )
+    prompt = prompt_of(asked)
     if not isinstance(prompt, list) or not prompt:
         return _text_bytes(prompt), 0, 1
     # llama.cpp takes text and token ids mixed in one prompt; a list of texts or of lists is many prompts.
@@ -141,12 +144,23 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
     return _text_bytes(prompt), tokens, len(prompt)
 
 
+def prompt_of(asked: Mapping[str, object]) -> object:
+    """The prompt of a completion or an embedding, by whichever name an engine calls it."""
+    return next(
+        (asked[name] for name in ("prompt", "input", "text", "input_ids", "content") if name in asked), None
+    )
+
+
 def _text_bytes(value: object) -> int:
     """UTF-8 bytes of all text in a value, whatever holds it; names of fields do not count, images by their encoding do not either."""
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(value))
+    return sum(
+        len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for text in texts_in(value)
+    )
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
+    """All text in a value of any depth, but names of fields and what media hold."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -155,6 +169,4 @@ def _texts(value: object) -> Iterator[str]:
         elif isinstance(item, list):
             pending.extend(item)
         elif isinstance(item, dict):
-            pending.extend(
-                part for name, part in item.items() if name not in ("image_url", "input_audio", "source")
-            )
+            pending.extend(part for name, part in item.items() if name not in MEDIA_FIELDS)

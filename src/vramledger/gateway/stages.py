@@ -42,7 +42,8 @@ class PromptCounter(Protocol):
     """Counts prompts, and learns from what the engine reports."""
 
     async def count(self, asked: Asked, facts: RequestFacts) -> PromptTokens | None:
-        """None where it cannot tell. Raises nothing; a slow engine is not waited for longer than it is worth."""
+        """None where it cannot tell; what the client counted itself comes back with its keys. Raises nothing; a slow engine is not waited
+        for longer than it is worth."""
 
     def learn(self, facts: RequestFacts, ending: Ending) -> None:
         """A request ended, and its engine said how many tokens its prompt had, or did not."""

@@ -1,0 +1,1 @@
+"""How many tokens a prompt has, and what its beginning is."""
