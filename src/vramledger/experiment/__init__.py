@@ -1,0 +1,1 @@
+"""Load on a live engine, and what came back."""

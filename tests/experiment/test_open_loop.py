@@ -1,0 +1,157 @@
+"""Requests go out when they are due, and what comes back is told as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from gateway.client import until
+from gateway.engine import DONE, EVENT_STREAM, USAGE, WORD, Call, Engine, Script, event
+from vramledger.experiment.answer import Answer, Question
+from vramledger.experiment.open_loop import OpenLoop
+from vramledger.gateway.settings import Upstream
+
+BODY = json.dumps({"model": "m", "messages": [], "stream": True}).encode()
+
+
+def asked(number: int, at_ms: int = 0, **more: object) -> Question:
+    return Question(number=number, at_ns=at_ms * 1_000_000, body=BODY, **more)  # type: ignore[arg-type]
+
+
+def answers(script: Script, questions: Iterable[Question]) -> list[Answer]:
+    """All answers in the order of their ends."""
+    told: list[Answer] = []
+
+    async def story() -> None:
+        async with Engine(script) as engine:
+            target = Upstream(host="127.0.0.1", port=engine.port)
+            await OpenLoop(target, told=told.append).run(questions)
+            await until(lambda: engine.working == 0)
+
+    asyncio.run(story())
+    return told
+
+
+async def streamed(call: Call) -> None:
+    await call.stream(WORD, WORD, WORD, event({"choices": [], "usage": USAGE}), DONE)
+
+
+def test_what_a_stream_brought() -> None:
+    (answer,) = answers(streamed, [asked(7)])
+    assert (answer.number, answer.status, answer.whole, answer.error) == (7, 200, True, "")
+    assert (answer.prompt_tokens, answer.cached_prompt_tokens, answer.output_tokens) == (11, 7, 3)
+    assert answer.events == 3
+    assert 0 <= answer.sent_ns <= answer.first_token_ns <= answer.last_token_ns <= answer.end_ns
+    assert answer.first_token_after_ns == answer.first_token_ns
+    assert answer.token_gap_ns is not None
+
+
+def test_a_late_answer_delays_no_other_request() -> None:
+    async def story() -> None:
+        all_came = asyncio.Event()
+        told: list[Answer] = []
+
+        async def script(call: Call) -> None:
+            if len(engine.calls) == 6:
+                all_came.set()
+            await all_came.wait()
+            await streamed(call)
+
+        async with Engine(script) as engine, asyncio.timeout(60):
+            target = Upstream(host="127.0.0.1", port=engine.port)
+            # None is answered before the last has been sent.
+            await OpenLoop(target, told=told.append).run(asked(number, 5 * number) for number in range(6))
+        assert sorted(answer.number for answer in told) == list(range(6))
+        last_sent_ns = max(answer.sent_ns for answer in told)
+        assert all(answer.first_token_ns >= last_sent_ns for answer in told)
+        assert all(answer.sent_ns >= answer.at_ns for answer in told)
+
+    asyncio.run(story())
+
+
+def test_a_refusal_is_heeded_as_often_as_allowed() -> None:
+    async def script(call: Call) -> None:
+        calls.append(call)
+        if len(calls) == 1:
+            await call.whole(
+                b'{"error":{"code":"future-peak"}}',
+                b"429 Too Many",
+                b"Retry-After: 0\r\nX-Vramledger-Rule: future-peak\r\n",
+            )
+        else:
+            await streamed(call)
+
+    calls: list[Call] = []
+    (answer,) = answers(script, [asked(1, retries=1)])
+    assert (answer.attempts, answer.whole) == (2, True)
+    calls.clear()
+    (answer,) = answers(script, [asked(1)])
+    assert (answer.attempts, answer.whole, answer.status) == (1, False, 429)
+    assert (answer.error, answer.rule) == ("future-peak", "future-peak")
+
+
+@pytest.mark.parametrize(
+    ("events", "error"),
+    [
+        ((WORD, event({"error": {"code": 500, "type": "server_error", "message": "the context is full"}})), "500"),
+        ((WORD,), "the stream ended without saying so"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_began_well_may_end_badly(events: tuple[bytes, ...], error: str) -> None:
+    (answer,) = answers(lambda call: call.stream(*events), [asked(1)])
+    assert (answer.status, answer.whole, answer.error) == (200, False, error)
+
+
+def test_an_engine_that_goes_away_is_told() -> None:
+    async def script(call: Call) -> None:
+        await call.write(EVENT_STREAM)
+        await call.chunk(WORD)
+        call.writer.transport.abort()
+
+    (answer,) = answers(script, [asked(1)])
+    assert (answer.status, answer.whole, answer.events) == (200, False, 1)
+    assert answer.error
+
+
+def test_nobody_listens() -> None:
+    told: list[Answer] = []
+    asyncio.run(OpenLoop(Upstream(host="127.0.0.1", port=1), told=told.append).run([asked(1)]))
+    assert told[0].error.startswith("client: ")
+    assert told[0].status == 0
+
+
+@pytest.mark.parametrize("how", [{"leaves_after_events": 2}, {"leaves_after_ns": 200_000_000}])
+def test_a_client_leaves_in_the_middle(how: dict[str, int]) -> None:
+    async def script(call: Call) -> None:
+        await call.write(EVENT_STREAM)
+        for _ in range(3):
+            await call.chunk(WORD)
+        await call.left()
+
+    (answer,) = answers(script, [asked(1, **how)])
+    assert answer.left
+    assert not answer.whole
+
+
+def test_many_streams_at_once() -> None:
+    async def script(call: Call) -> None:
+        await call.write(EVENT_STREAM)
+        await call.chunk(WORD)
+        if len(engine_calls) == 0:
+            engine_calls.append(asyncio.Event())
+        open_streams.append(call)
+        if len(open_streams) == 500:
+            engine_calls[0].set()
+        await engine_calls[0].wait()
+        await call.chunk(WORD)
+        await call.chunk(DONE)
+        await call.write(b"0\r\n\r\n")
+
+    engine_calls: list[asyncio.Event] = []
+    open_streams: list[Call] = []
+    told = answers(script, (asked(number) for number in range(500)))
+    assert len(told) == 500
+    assert all(answer.whole and answer.events == 2 for answer in told)
