@@ -31,6 +31,8 @@ _COMMANDS = {
     "kv": "What the KV cache takes in each format, by length.",
     "workload": "What a trace of requests is: rate, bursts, lengths, shared prefixes, conversations.",
     "release": "Plan, start the engine, measure, reconcile, manifest and audit in one go.",
+    "gateway": "A proxy before live engines that lets requests in when they have room.",
+    "gateway-key": "A new API key for a tenant of the gateway, and the line that the gateway keeps of it.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
     "measure": "One running instance, measured: log, metrics, devices, host, snapshots.",
@@ -72,7 +74,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"vramledger.cli.{cmd_name}_command").command
+        command: click.Command = importlib.import_module(
+            f"vramledger.cli.{cmd_name.replace('-', '_')}_command"
+        ).command
         return command
 
     def resolve_command(

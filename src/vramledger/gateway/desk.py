@@ -111,6 +111,10 @@ class AdmissionDesk:
         self._draining = False
         self._numbers = 0
 
+    def adopt(self, *, queued: int, queued_ms: int) -> None:
+        """Other bounds on the queue, for those that come from now on."""
+        self._most, self._queued_ms = queued, queued_ms
+
     def next_number(self) -> int:
         """A number for a request that arrived: one sequence for all that stand before this desk."""
         self._numbers += 1

@@ -60,6 +60,10 @@ class Exchanges:
         self.closing = False
         """Whether it is the gateway that ends what it serves."""
 
+    def adopt(self, timeouts: Timeouts) -> None:
+        """Other timeouts, for what is forwarded from now on."""
+        self._timeouts = timeouts
+
     def sweep(self, now: float) -> None:
         """Ends what is silent for too long, and tells the policy how far the others are."""
         for relay in list(self.open):

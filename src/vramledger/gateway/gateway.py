@@ -112,6 +112,19 @@ class Gateway:
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = loop.create_task(self._sweep())
 
+    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
+        """Other bounds from now on. Nothing that is open ends by them; a connection's reader keeps the limits that it began with."""
+        self.limits, self.timeouts = limits, timeouts
+        self.held.most = limits.held_body_bytes
+        self.desk.adopt(queued=limits.queued, queued_ms=timeouts.queued_ms)
+        self._exchanges.adopt(timeouts)
+        for pool in self.pools:
+            pool.adopt(
+                most_idle=limits.idle_upstream,
+                idle_ms=timeouts.idle_upstream_ms,
+                connect_ms=timeouts.connect_ms,
+            )
+
     def serve(self, connection: ClientConnection, request: IncomingRequest) -> Coroutine[None, None, None]:
         return self._exchanges.serve(connection, request)
 

@@ -30,7 +30,9 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def upstream_from_url(url: str) -> Upstream:
-    """http(s)://HOST[:PORT] alone; an InputError names what else there was."""
+    """http(s)://HOST[:PORT] alone; an InputError names what else there was, and of a password nothing."""
+    if "@" in url:
+        raise InputError("an upstream's URL has a user or password in it; give http://HOST:PORT alone")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -39,7 +41,6 @@ def upstream_from_url(url: str) -> Upstream:
     if parts.scheme not in ("http", "https") or not host:
         raise InputError(f"the upstream {shorter(url)} is not of the form http://HOST:PORT", url=url)
     for what, there in (
-        ("a user", "@" in parts.netloc),
         ("a path", parts.path not in ("", "/")),
         ("a query", "?" in url),
         ("a fragment", "#" in url),

@@ -37,6 +37,10 @@ class UpstreamPool:
         self._open: set[UpstreamConnection] = set()
         self._closed = False
 
+    def adopt(self, *, most_idle: int, idle_ms: int, connect_ms: int) -> None:
+        """Other bounds, from now on."""
+        self._most_idle, self._idle_ms, self._connect_s = most_idle, idle_ms, connect_ms / 1000
+
     @property
     def open_connections(self) -> int:
         return len(self._open)

@@ -50,9 +50,9 @@ def test_a_batch_of_salts_stays_a_batch() -> None:
         ("vllm", "0.33.0+cpu", set(Kind)),
         ("vllm", None, set(Kind)),  # older ones leave aside what they do not know
         ("sglang", "0.5.23", {Kind.CHAT, Kind.COMPLETION, Kind.RESPONSE}),
-        ("tensorrtllm", "1.0.0", set()),
-        ("tensorrtllm", None, set()),  # older ones refuse what they do not know
-        ("tensorrtllm", "1.2.0rc3", {Kind.CHAT}),
+        ("tensorrt-llm", "1.0.0", set()),
+        ("tensorrt-llm", None, set()),  # older ones refuse what they do not know
+        ("tensorrt-llm", "1.2.0rc3", {Kind.CHAT}),
         ("llamacpp", "b9999", set()),
         (None, None, set()),
     ],

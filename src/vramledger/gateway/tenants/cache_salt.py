@@ -36,7 +36,7 @@ class BadSalt(ValueError):
 
 
 def salting_for(engine: str | None, version: str | None) -> Salting:
-    """By the engine's name here (vllm, sglang, tensorrtllm, llamacpp) and the version that it told, if it did."""
+    """By the engine's name here (vllm, sglang, tensorrt-llm, llamacpp) and the version that it told, if it did."""
     release = _release(version)
     if engine == "vllm":
         kinds = [kind for kind, since in _VLLM if release is None or release >= since]
@@ -48,7 +48,7 @@ def salting_for(engine: str | None, version: str | None) -> Salting:
             members=dict.fromkeys(_GENERATING, "extra_key"),
             note=_said("SGLang", "extra_key", _GENERATING, version),
         )
-    if engine == "tensorrtllm":
+    if engine == "tensorrt-llm":
         kinds = [Kind.CHAT] if release is not None and release >= (1, 1) else []
         return Salting(
             members=dict.fromkeys(kinds, "cache_salt"),

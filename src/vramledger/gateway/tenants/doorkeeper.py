@@ -58,8 +58,12 @@ class Door:
         self.tenants = Tenants({})
         self.adopt(settings)
 
-    def adopt(self, settings: DoorSettings) -> None:
-        """Goes by other settings from now on. Raises InputError, and then nothing has changed."""
+    def tenants_by_number(self, number: int) -> Tenant | None:
+        """As they are now; None for one that is no more."""
+        return self.tenants.get(number)
+
+    def adopt(self, settings: DoorSettings) -> dict[int, int]:
+        """Goes by other settings from now on; gives tenants' weights by number. Raises InputError, and then nothing has changed."""
         tenants = Tenants(settings.tenants, self.tenants)
         ring = KeyRing(tenants.hashes)
         allowed = tuple(map(read_allowed, settings.allow_paths))
@@ -73,6 +77,7 @@ class Door:
             allowed,
             own,
         )
+        return tenants.weights
 
     # Doorkeeper
 

@@ -1,0 +1,304 @@
+"""A gateway with all that belongs to it, from its configuration: started, told what to do, changed while it runs, and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from vramledger.errors import InputError, SourceError
+from vramledger.gateway.admin import AdminServer
+from vramledger.gateway.admitter import Admitter
+from vramledger.gateway.config import GatewayConfig, Salt, address, fixed_changes
+from vramledger.gateway.gateway import Gateway
+from vramledger.gateway.record import Observer
+from vramledger.gateway.secret_sources import secret_from
+from vramledger.gateway.settings import Upstream, upstream_from_url
+from vramledger.gateway.snapshot import GatewayState, InstanceState, gateway_state
+from vramledger.gateway.stages import PromptCounter
+from vramledger.gateway.tenants.cache_salt import salting_for, together
+from vramledger.gateway.tenants.doorkeeper import Door, DoorSettings
+from vramledger.gateway.tenants.limits import TenantLimits
+
+LOG = logging.getLogger(__name__)
+SALT_BYTES = 16
+WATCH_S = 0.5
+
+
+class Engines(Protocol):
+    """Who decides about requests, and knows the engines that they go to."""
+
+    @property
+    def admitter(self) -> Admitter: ...
+
+    async def start(self) -> None:
+        """Begins to ask engines. One that is not there yet is no failure."""
+
+    async def close(self) -> None: ...
+
+    def instances(self) -> Sequence[InstanceState]:
+        """In the order of the upstreams."""
+
+    def version(self, place: int) -> str | None:
+        """What an engine said of its version."""
+
+    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> None:
+        """Other settings of the policy, and tenants' weights by number. Raises InputError, and then nothing has changed."""
+
+    def state(self) -> dict[str, Any]:
+        """What else is to be told of the policy: plain values."""
+
+
+class GatewayService:
+    """Everything that one `vramledger gateway` runs. `told` is given (event, sentence, facts) of what a person should know."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        engines: Engines,
+        *,
+        reread: Callable[[], GatewayConfig],
+        told: Callable[[str, str, dict[str, Any]], None],
+        observers: Sequence[Observer] = (),
+        counter: PromptCounter | None = None,
+        metrics: Callable[[GatewayState], bytes] | None = None,
+    ) -> None:
+        """`reread` reads the configuration anew. Raises InputError or SourceError for secrets and certificates that are not there."""
+        self.config = config
+        self.engines = engines
+        self._reread = reread
+        self._told = told
+        self._metrics = metrics
+        self._salt_secret = _salt_secret(config)
+        self.door = Door(self._door_settings(config))
+        self.limits = TenantLimits(engines.admitter, self.door.tenants_by_number)
+        self._tls = tls_context(config)
+        self.gateway = Gateway(
+            upstreams_of(config),
+            self.limits,
+            limits=config.limits,
+            timeouts=config.timeouts,
+            doorkeeper=self.door,
+            counter=counter,
+            observers=observers,
+        )
+        self.admin: AdminServer | None = None
+        if config.admin.listen:
+            self.admin = AdminServer(self, token=_admin_token(config))
+        self.reloads = self.failed_reloads = 0
+        self.stopping = asyncio.Event()
+        """Set when somebody wants it to end."""
+        self._up: list[bool | None] = [None] * len(config.upstream)
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listens on both ports, whether engines are there or not."""
+        await self.gateway.start(*address(self.config.listen, "listen"), tls=self._tls)
+        try:
+            if self.admin is not None:
+                await self.admin.start(*address(self.config.admin.listen, "admin.listen"))
+            self.engines.adopt(self.config, self.door.tenants.weights)
+            await self.engines.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def drain(self) -> bool:
+        """Lets what runs end, for as long as the configuration gives it. True if all did."""
+        return await self.gateway.drain(self.config.drain_s)
+
+    async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        await self.gateway.close()
+        await self.engines.close()
+        if self.admin is not None:
+            await self.admin.close()
+
+    # Administered
+
+    def metrics(self) -> bytes:
+        return self._metrics(self.gateway_state()) if self._metrics is not None else b""
+
+    def gateway_state(self) -> GatewayState:
+        return gateway_state(self.gateway, self.engines.instances())
+
+    def state(self) -> dict[str, Any]:
+        tenants = self.door.tenants
+        return {
+            "gateway": msgspec.to_builtins(self.gateway_state()),
+            "counters": msgspec.to_builtins(self.gateway.counters),
+            "policy": self.engines.state(),
+            "cache_salt": self.door.salting.note if self._salt_secret else "off",
+            "tenants": [self._tenant_state(name, tenants.number(name)) for name in tenants.by_name],
+            "reloads": self.reloads,
+            "failed_reloads": self.failed_reloads,
+        }
+
+    def unready(self) -> str:
+        if self.stopping.is_set() or self.gateway.draining:
+            return "draining"
+        instances = self.engines.instances()
+        if instances and all(instance.is_up is False for instance in instances):
+            return "no engine answers"
+        return ""
+
+    def begin_drain(self) -> None:
+        self.stopping.set()
+
+    async def reload(self) -> dict[str, Any]:
+        """All of the new configuration or nothing of it."""
+        try:
+            config = self._reread()
+            door = self._door_settings(config)
+            Door(door)  # whether it can be one
+            before = self.config, self.door.tenants.weights
+            weights = self.door.adopt(door)
+            try:
+                self.engines.adopt(config, weights)
+            except BaseException:
+                self.door.adopt(self._door_settings(before[0]))
+                raise
+        except (InputError, SourceError) as problem:
+            self.failed_reloads += 1
+            self._told("reload-failed", f"the configuration is not read anew: {problem.message}", {})
+            raise
+        self.gateway.adopt(config.limits, config.timeouts)
+        fixed = fixed_changes(self.config, config)
+        kept = {name: getattr(self.config, name) for name in fixed}
+        self.config = msgspec.structs.replace(config, **kept)
+        self.reloads += 1
+        self._choose_salts()
+        more = f"; a restart is needed for {', '.join(fixed)}" if fixed else ""
+        self._told("reloaded", f"the configuration was read anew{more}", {"needs_restart": list(fixed)})
+        return {"status": "reloaded", "needs_restart": list(fixed), "tenants": len(self.door.tenants)}
+
+    # Its own
+
+    def _door_settings(self, config: GatewayConfig) -> DoorSettings:
+        return DoorSettings(
+            tenants=config.tenants,
+            allow_paths=config.allow_paths,
+            unpriced=config.unpriced,
+            elsewhere=config.allow_elsewhere,
+            keeps_keys=any(one.key_env or one.key_file for one in config.upstream),
+            salt_secret=self._salt_secret,
+        )
+
+    def _tenant_state(self, name: str, number: int) -> dict[str, Any]:
+        tenant, account = self.door.tenants.by_name[name], self.limits.account(number)
+        shown = msgspec.to_builtins(tenant)
+        shown["keys"] = [known.id for known in self.door.tenants.hashes[name]]
+        return {
+            "name": name,
+            "number": number,
+            **shown,
+            "open": account.open if account is not None else 0,
+            "queued": account.queued if account is not None else 0,
+            "tokens_used": account.tokens_used if account is not None else 0,
+        }
+
+    async def _watch(self) -> None:
+        """Tells when engines come and go, and sets salts by what they are."""
+        while True:
+            try:
+                for place, instance in enumerate(self.engines.instances()):
+                    if instance.is_up is not None and instance.is_up != self._up[place]:
+                        self._up[place] = instance.is_up
+                        self._tell_of(place, instance)
+                self._choose_salts()
+            except Exception:
+                LOG.exception("looking after the engines failed")
+            await asyncio.sleep(WATCH_S)
+
+    def _tell_of(self, place: int, instance: InstanceState) -> None:
+        facts = {"upstream": instance.name, "engine": instance.engine, "total_blocks": instance.total_blocks}
+        if not instance.is_up:
+            self._told(
+                "engine-away", f"{instance.name} does not answer: what needs it gets 503 until it does", facts
+            )
+            return
+        version = self.engines.version(place)
+        pool = ""
+        if instance.total_blocks is not None and instance.block_size is not None:
+            pool = f", {instance.total_blocks:,} blocks of {instance.block_size}"
+        engine = " ".join(word for word in (instance.engine or "an unknown engine", version) if word)
+        self._told("engine-up", f"{instance.name} is {engine}{pool}", facts)
+
+    def _choose_salts(self) -> None:
+        if self._salt_secret is None or not self.door.tenants:
+            return
+        instances = self.engines.instances()
+        salting = together(
+            [
+                salting_for(
+                    instance.engine or self.config.upstream[place].engine or None, self.engines.version(place)
+                )
+                for place, instance in enumerate(instances)
+            ]
+        )
+        if salting.note != self.door.salting.note:
+            self.door.salting = salting
+            self._told("cache-salt", salting.note, {"kinds": [kind.value for kind in salting.members]})
+
+
+def upstreams_of(config: GatewayConfig) -> tuple[Upstream, ...]:
+    """Addresses with the keys that engines want. Raises InputError or SourceError for a key that is not there."""
+    if not config.upstream:
+        raise InputError(
+            "no engine is named: give --upstream http://HOST:PORT, or [[upstream]] in the configuration"
+        )
+    found = []
+    for one in config.upstream:
+        key = secret_from(env=one.key_env, file=one.key_file, what=f"the key of {one.name or one.url}")
+        upstream = upstream_from_url(one.url)
+        authorization = b"Bearer " + key if key is not None else b""
+        found.append(msgspec.structs.replace(upstream, authorization=authorization))
+    return tuple(found)
+
+
+def tls_context(config: GatewayConfig) -> ssl.SSLContext | None:
+    """For clients; None where they speak plainly. Raises InputError for a certificate that is not one."""
+    if not config.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key or None, password=_no_password)
+    except (OSError, ssl.SSLError, ValueError) as problem:
+        reason = getattr(problem, "reason", None) or getattr(problem, "strerror", None) or str(problem)
+        raise InputError(
+            f"the certificate {Path(config.tls_cert).name} cannot be used: {reason}", file=config.tls_cert
+        ) from None
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("its key has a password")
+
+
+def _admin_token(config: GatewayConfig) -> bytes | None:
+    return secret_from(
+        env=config.admin.token_env, file=config.admin.token_file, what="the admin token", least_bytes=16
+    )
+
+
+def _salt_secret(config: GatewayConfig) -> bytes | None:
+    if config.salt.mode is Salt.OFF:
+        return None
+    named = secret_from(
+        env=config.salt.secret_env,
+        file=config.salt.secret_file,
+        what="the secret of cache salts",
+        least_bytes=SALT_BYTES,
+    )
+    return named or secrets.token_bytes(32)
