@@ -44,10 +44,13 @@ HEAVY = frozenset(
         "valkey",
         "tokenizers",
         "jinja2",
+        "prometheus_client",
+        "opentelemetry",
     }
 )
 # These may load a heavy library at their top; everyone else loads these late.
 HEAVY_HOMES = (
+    "gateway/tracing/otlp.py",
     "workload/columns.py",
     "simulation/outcome_columns.py",
     "simulation/measures.py",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vramledger.gateway.admitter import Decision, Ended, Ending, RequestFacts, Verdict
+from vramledger.gateway.tracing.trace_context import RequestTrace
 
 if TYPE_CHECKING:
     from vramledger.gateway.messages import RequestHead
@@ -60,8 +61,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """From the end of the turn that it continues until it came; None where no such turn is known."""
     prefix_kept: str = ""
     """What of that turn's prompt the engine still held when it came: `kept`, `part`, `lost`, or nothing where that is not known."""
-    trace: object = None
-    """What a tracer keeps of it."""
+    trace: RequestTrace | None = None
+    """Its place in a trace, where there are traces."""
 
     @property
     def instance(self) -> int | None:

@@ -72,6 +72,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ran_out: bool = False
     tool_pause_ms: int | None = None
     prefix_kept: str = ""
+    trace: str = ""
+    """The identity of its trace, where that was recorded."""
 
 
 def log_line(record: RequestRecord, at_ms: int) -> LogLine:
@@ -111,6 +113,7 @@ def log_line(record: RequestRecord, at_ms: int) -> LogLine:
         ran_out=record.ran_out,
         tool_pause_ms=None if record.tool_pause_ns is None else record.tool_pause_ns // NS_PER_MS,
         prefix_kept=record.prefix_kept,
+        trace=record.trace.name if record.trace is not None and record.trace.is_sampled else "",
     )
 
 

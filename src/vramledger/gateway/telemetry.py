@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from vramledger.errors import InputError
 from vramledger.gateway.blocks_back import BlocksBack
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.metrics import table
@@ -16,14 +18,16 @@ from vramledger.gateway.metrics.states import counter_series, gateway_series, in
 from vramledger.gateway.record import Observer, Observers, RequestRecord
 from vramledger.gateway.request_log import RequestLog
 from vramledger.gateway.snapshot import GatewayState
+from vramledger.gateway.tracing.settings import TraceSettings
+from vramledger.gateway.tracing.tracing import SpanSink, Tracing
 from vramledger.gateway.turns import Turns
 
 
 class Telemetry:
-    """Metrics always, a log of requests where a file is named.
+    """Metrics always, a log of requests where a file is named, traces where an endpoint is.
 
     `observers` go to the gateway. `tenants`, `models` and `instances` are names from the configuration; without `models` those of completed
-    requests are learned.
+    requests are learned. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
     """
 
     def __init__(
@@ -33,15 +37,25 @@ class Telemetry:
         models: Sequence[str] = (),
         instances: Sequence[str] = (),
         log: Path | None = None,
+        traces: TraceSettings | None = None,
+        engine_of: Callable[[int], str] = lambda instance: "",
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.requests = RequestMetrics(tenants=tenants, models=models, instances=instances)
         self.log = RequestLog(log) if log is not None else None
         self.blocks_back = BlocksBack(self._blocks_back)
+        self.tracing: Tracing | None = None
+        self._sink: SpanSink | None = None
+        if traces is not None:
+            self._sink = _otlp_sink(traces)
+            self.tracing = Tracing(
+                traces, self._sink, instances=instances, engine_of=engine_of, clock_ns=clock_ns
+            )
 
     @property
     def observers(self) -> list[Observer]:
-        log = [self.log] if self.log is not None else []
-        return [Turns(), self.requests, *log, self.blocks_back]
+        further: list[Observer | None] = [self.log, self.tracing, self.blocks_back]
+        return [Turns(), self.requests, *(observer for observer in further if observer is not None)]
 
     def sampled(self, instance: int, at_ns: int, used_blocks: int | None, booked_blocks: int | None) -> None:
         """An engine was asked for its state: what it held at `at_ns`, and what the books say that it should."""
@@ -58,11 +72,16 @@ class Telemetry:
             self.log.reopen()
 
     def close(self, within_s: float = 5.0) -> None:
+        """Writes and sends what is left. May wait so long, and so is not for the event loop."""
         if self.log is not None:
             self.log.close(within_s)
+        if self.tracing is not None:
+            self.tracing.close(within_s)
 
     def _blocks_back(self, record: RequestRecord) -> None:
         self.requests.blocks_back(record)
+        if self.tracing is not None:
+            self.tracing.blocks_back(record)
 
     def _series(
         self, state: GatewayState, counters: Counters, observers: Observers | None
@@ -77,7 +96,18 @@ class Telemetry:
         if self.log is not None:
             lines = [(("written",), self.log.written), (("lost",), self.log.lost)]
             yield Series(metric=table.LOG_LINES, values=lines)
+        if (sink := self._sink) is not None:
+            spans = [(("made",), sink.made), (("exported",), sink.exported), (("lost",), sink.lost)]
+            yield Series(metric=table.SPANS, values=spans)
         yield Series(metric=table.BUILD, values=[((_version(),), 1)])
+
+
+def _otlp_sink(settings: TraceSettings) -> SpanSink:
+    try:
+        from vramledger.gateway.tracing.otlp import OtlpSink
+    except ImportError as error:
+        raise InputError("traces need OpenTelemetry's SDK: pip install 'vramledger[otel]'") from error
+    return OtlpSink(settings)
 
 
 def _version() -> str:
