@@ -14,7 +14,7 @@ from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.reference.driver import Driver
-from vramledger.simulation.settings import Fleet, SchedulerSettings, SimulationSettings
+from vramledger.simulation.settings import Fleet, SchedulerSettings, Scheduling, SimulationSettings
 from vramledger.simulation.step_model import StepModel
 from vramledger.workload.request import Request
 
@@ -179,3 +179,20 @@ def test_two_replicas_that_only_prefill_have_policies_of_their_own() -> None:
     assert [outcome.status for outcome in outcomes] == [Status.FINISHED] * 6
     assert [counters.preemptions for counters in run.counters] == [0, 0]
     assert [policy.admitted_count for policy in policies] == [0, 0]
+
+
+def test_what_llamacpps_free_slots_keep_is_room_for_others() -> None:
+    # Two slots over 12 blocks: the conversations that ended leave 10 of them in their slots.
+    simulation = instance(blocks=12, max_num_seqs=2)
+    settings_ = replace(
+        simulation,
+        scheduler=replace(simulation.scheduler, scheduling=Scheduling.LLAMACPP, prefix_caching=False),
+    )
+    requests = [
+        Request(arrival_ns=number * 400_000_000, prompt_tokens=14, output_tokens=6, max_output_tokens=6)
+        for number in range(6)
+    ]
+    policy = Policy(policy_for(settings_, Reservation.NO_EVICT))
+    outcomes, _ = run_of(settings_, requests, policy)
+    assert [outcome.status for outcome in outcomes] == [Status.FINISHED] * 6
+    assert all(outcome.admitted_ps == outcome.sent_ps for outcome in outcomes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission
 from vramledger.simulation.outcome import PoolCounters, PoolSample, Status
 from vramledger.simulation.reference.front import Front
 from vramledger.simulation.reference.progress import Progress
 from vramledger.simulation.reference.sampler import PoolState, Sampler
+from vramledger.simulation.reference.view import View
 from vramledger.simulation.schedulers.protocol import Scheduler, StepPlan, work_of
 from vramledger.simulation.schedulers.sequence import Sequence
 from vramledger.simulation.step_model import StepModel
@@ -83,12 +83,6 @@ class Replica:
     @property
     def _held_count(self) -> int:
         return len(self._front) if self._front is not None else 0
-
-    def cached_tokens(self, candidate: Candidate) -> int:
-        """Tokens of a prompt that the cache holds."""
-        return self.scheduler.pool.hit_tokens(
-            candidate.keys, boundary=candidate.boundary, limit_tokens=candidate.prompt_tokens - 1
-        )
 
     def unfinished(self) -> Iterator[Sequence]:
         """Everything that was sent and has not ended."""
@@ -185,12 +179,13 @@ class Replica:
                 self.scheduler.submit(self._inbox.popleft())
             return
         front.progress(self.scheduler.running, now_ps)
-        self._heed(front.settle(self, now_ps), now_ps)
+        view = View(self)
+        self._heed(front.settle(view, now_ps), now_ps)
         while self._inbox and self._inbox[0].sent_ps <= planned_ps:
             branches = [self._inbox.popleft()]
             while self._inbox and self._inbox[0].number == branches[0].number:
                 branches.append(self._inbox.popleft())
-            self._heed(front.arrive(branches, self, now_ps), now_ps)
+            self._heed(front.arrive(branches, view, now_ps), now_ps)
 
     def _heed(self, answers: Iterable[tuple[Admission, Sequence]], now_ps: int) -> None:
         for answer, sequence in answers:

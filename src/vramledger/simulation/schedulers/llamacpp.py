@@ -20,6 +20,7 @@ from vramledger.simulation.schedulers.protocol import StepPlan
 from vramledger.simulation.schedulers.sequence import Sequence
 from vramledger.simulation.schedulers.serving import admitted, scheduled, settled
 from vramledger.simulation.settings import SchedulerSettings
+from vramledger.units import ceil_div
 
 SIMILARITY_PERCENT = 10
 """Share of a prompt that a slot must have to be chosen for it (--slot-prompt-similarity)."""
@@ -60,6 +61,12 @@ class LlamacppScheduler:
     @property
     def waiting(self) -> Iterable[Sequence]:
         return self._waiting
+
+    @property
+    def idle_blocks(self) -> int:
+        """What free slots keep of their last conversations."""
+        held = [slot.held for slot in self._slots if slot.sequence is None and slot.held is not None]
+        return sum(ceil_div(self.pool.tokens_of(name), self._key_tokens) for name in held)
 
     @property
     def running_count(self) -> int:

@@ -78,6 +78,10 @@ class Scheduler(Protocol):
         """Sequences in the queue, the next one first."""
 
     @property
+    def idle_blocks(self) -> int:
+        """Blocks that are held for no sequence and given up wherever room is short."""
+
+    @property
     def running_count(self) -> int: ...
 
     @property

@@ -48,6 +48,8 @@ class BatchPlan(StepPlan):
 class SglangScheduler:
     """Its rules over one pool; the pool's block is SGLang's page."""
 
+    idle_blocks = 0
+
     def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
         self.pool = pool
         self.lag_steps = int(settings.async_scheduling)

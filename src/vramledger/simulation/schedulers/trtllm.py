@@ -37,6 +37,8 @@ class TrtllmScheduler:
 
     joins_a_running_batch = True
 
+    idle_blocks = 0
+
     def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
         self.pool = pool
         self.lag_steps = int(settings.async_scheduling)

@@ -20,6 +20,8 @@ from vramledger.simulation.settings import SchedulerSettings
 class VllmScheduler:
     """The rules of 0.19 to 0.32 (what differs by release is in the settings)."""
 
+    idle_blocks = 0
+
     def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
         self.pool = pool
         self.lag_steps = int(settings.async_scheduling)
