@@ -111,3 +111,15 @@ def test_those_too_old_are_found() -> None:
     for identity in range(4):
         queue.add(candidate(identity, tenant=identity % 2, sent_ps=10 * identity), 1)
     assert [one.identity for one in queue.older_than(15, 30)] == [0, 1]
+
+
+def test_who_is_put_behind_goes_after_all_others_of_its_line() -> None:
+    queue = FairQueue()
+    waiting = [candidate(identity, sent_ps=identity) for identity in range(4)]
+    for one in waiting:
+        queue.add(one, 10)
+    queue.put_behind(waiting[0], 70)
+    queue.put_behind(waiting[1], 30)
+    assert [one.identity for one in queue] == [2, 3, 1, 0]
+    queue.remove(waiting[1])
+    assert (drained(queue), len(queue), queue.tokens) == ([2, 3, 0], 0, 0)

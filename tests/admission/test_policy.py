@@ -384,3 +384,24 @@ def test_more_room_never_turns_a_yes_into_a_no(
     for reservation in Reservation:
         told = [answer(blocks, reservation) for blocks in (20, 35, 60, 100)]
         assert told == sorted(told), reservation
+
+
+@pytest.mark.parametrize(("is_on", "order"), [(False, [1, 2, 3, 4, 5]), (True, [2, 5, 1, 3, 4])])
+def test_where_not_all_can_be_in_time_those_with_the_most_work_go_behind(
+    is_on: bool, order: list[int]
+) -> None:
+    # One that grows to 16 tokens holds 6 of 8 blocks for 160 ms; the first tokens of all are due after 250 ms.
+    front, view = policy(8, times=RATES, puts_behind=is_on), View(8)
+    assert front.at_arrival(candidate(0, prompt=28, bound=4), view, 0).answer is Admission.ACCEPT
+    for identity, prompt, bound in ((1, 16, 16), (2, 20, 12), (3, 16, 16), (4, 16, 16), (5, 4, 2)):
+        asked = candidate(identity, prompt=prompt, bound=bound, first_token_deadline_ps=250 * MS)
+        assert front.at_arrival(asked, view, 0).answer is Admission.QUEUE
+    front.at_end(0, 4, is_finished=True, now_ps=40 * MS)
+    let_in: list[int] = []
+    for _ in range(6):
+        for decision in front.at_scheduling(view, 40 * MS):
+            assert decision.answer is Admission.ACCEPT
+            let_in.append(decision.identity)
+        for identity in let_in:
+            front.at_end(identity, 2, is_finished=False, now_ps=40 * MS)
+    assert let_in == order

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramledger.admission.candidate import Candidate
+from vramledger.admission.case import Case
 from vramledger.admission.decision import Rule
 from vramledger.admission.forecast import LengthBook
+from vramledger.admission.need import Need
 from vramledger.admission.service_time import Load, ServiceTime
 
 
@@ -63,6 +65,17 @@ class Deadlines:
         if candidate.deadline_ps is not None:
             starts.append((candidate.deadline_ps - end_ps, Rule.DEADLINE))
         return min(starts, default=None)
+
+    def work(self, case: Case, need: Need, load: Load) -> int:
+        """What a request takes of an instance, in block picoseconds: its blocks for as long as it likely decodes beside what does so now, and
+        the whole pool for the time of its prefill, which all others wait for. 0 without a service time."""
+        service_time, candidate = self._service_time, case.candidate
+        if service_time is None:
+            return 0
+        output_tokens = self._lengths.mean(candidate) or case.forecast.tokens
+        blocks = need.blocks(candidate.prompt_tokens + output_tokens // 2, candidate.branches)
+        prefill_ps = service_time.first_token_ps(case.uncached_tokens, candidate.prompt_tokens, Load())
+        return blocks * output_tokens * service_time.token_ps(load) + case.limit_blocks * prefill_ps
 
     def _likely_tokens(self, candidate: Candidate) -> int:
         likely = self._lengths.at(candidate, self._quantile, self._confidence)

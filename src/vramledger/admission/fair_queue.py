@@ -31,7 +31,8 @@ class FairQueue:
         self._weights = dict(weights or {})
         self._ageing_ps = ageing_ps
         self._token_wait_ps = token_wait_ps
-        self._lines: dict[tuple[int, int], list[tuple[int, int, Candidate]]] = {}
+        self._lines: dict[tuple[int, int], list[tuple[bool, int, int, Candidate]]] = {}
+        self._places: dict[int, tuple[bool, int]] = {}
         self._had: dict[int, Fraction] = {}
         self._tokens: dict[int, int] = {}
         self.tokens = 0
@@ -45,30 +46,37 @@ class FairQueue:
     def __iter__(self) -> Iterator[Candidate]:
         """All that wait, by priority and tenant, in their order there."""
         for name in sorted(self._lines):
-            yield from (candidate for _, _, candidate in self._lines[name])
+            yield from (entry[3] for entry in self._lines[name])
 
     def add(self, candidate: Candidate, tokens: int) -> None:
         """It waits; `tokens` is what it will be charged with."""
         self._lift(candidate.tenant)
-        line = self._lines.setdefault((candidate.priority, candidate.tenant), [])
-        insort(line, (candidate.sent_ps + tokens * self._token_wait_ps, candidate.identity, candidate))
         self._tokens[candidate.identity] = tokens
         self.tokens += tokens
+        self._put(candidate, (False, self.place(candidate)))
+
+    def place(self, candidate: Candidate) -> int:
+        """Its place in its line: smaller is earlier."""
+        return candidate.sent_ps + self._tokens[candidate.identity] * self._token_wait_ps
+
+    def put_behind(self, candidate: Candidate, work: int) -> None:
+        """It goes after all others of its line, and after those behind that have less work."""
+        self._take_out(candidate)
+        self._put(candidate, (True, work))
 
     def head(self, now_ps: int) -> Candidate | None:
         """Who goes next."""
         first = min(
             (line[0] for line in self._lines.values()),
             key=lambda entry: (
-                self._rank(entry[2], now_ps),
-                self._had.get(entry[2].tenant, Fraction(0)),
-                entry[2].tenant,
-                entry[0],
-                entry[1],
+                self._rank(entry[3], now_ps),
+                self._had.get(entry[3].tenant, Fraction(0)),
+                entry[3].tenant,
+                entry[:3],
             ),
             default=None,
         )
-        return None if first is None else first[2]
+        return None if first is None else first[3]
 
     def take(self, candidate: Candidate) -> None:
         """It is let in: its tenant is charged."""
@@ -81,6 +89,19 @@ class FairQueue:
         self._lift(candidate.tenant)
         self._charge(candidate.tenant, tokens)
 
+    def _put(self, candidate: Candidate, place: tuple[bool, int]) -> None:
+        line = self._lines.setdefault((candidate.priority, candidate.tenant), [])
+        insort(line, (*place, candidate.identity, candidate))
+        self._places[candidate.identity] = place
+
+    def _take_out(self, candidate: Candidate) -> None:
+        name = candidate.priority, candidate.tenant
+        line = self._lines[name]
+        place = (*self._places.pop(candidate.identity), candidate.identity)
+        del line[bisect_left(line, place, key=lambda entry: entry[:3])]
+        if not line:
+            del self._lines[name]
+
     def _charge(self, tenant: int, tokens: int) -> None:
         self._had[tenant] = self._had.get(tenant, Fraction(0)) + Fraction(
             tokens, self._weights.get(tenant, 1)
@@ -88,12 +109,7 @@ class FairQueue:
 
     def remove(self, candidate: Candidate) -> None:
         """It waits no longer, and was not let in."""
-        name = candidate.priority, candidate.tenant
-        line = self._lines[name]
-        place = candidate.sent_ps + self._tokens[candidate.identity] * self._token_wait_ps, candidate.identity
-        del line[bisect_left(line, place, key=lambda entry: entry[:2])]
-        if not line:
-            del self._lines[name]
+        self._take_out(candidate)
         self.tokens -= self._tokens.pop(candidate.identity)
 
     def older_than(self, age_ps: int, now_ps: int) -> list[Candidate]:

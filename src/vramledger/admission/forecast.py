@@ -15,6 +15,27 @@ class Forecast(NamedTuple):
     observations: int
 
 
+_FOR_A_MEAN = 8
+"""Ends that an average is taken of: for an order and a rate, which are not promises, few are enough."""
+
+
+class Mean:
+    """Finished outputs of a class; beyond twice as many as a window everything counts half."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0.0
+        self.total = 0.0
+
+    def add(self, tokens: int, window: int) -> None:
+        self.count += 1
+        self.total += tokens
+        if self.count > 2 * window:
+            self.count /= 2
+            self.total /= 2
+
+
 class LengthBook:
     """Lengths by tenant, cohort and prompt length, by cohort, and of all requests: the first of these with enough observations speaks.
 
@@ -26,6 +47,7 @@ class LengthBook:
         self._window = window
         self._books: dict[tuple[object, ...], Survival] = {}
         self._open: dict[int, tuple[Candidate, int]] = {}
+        self._means: dict[tuple[object, ...], Mean] = {}
 
     def start(self, candidate: Candidate) -> None:
         """It is admitted."""
@@ -45,9 +67,21 @@ class LengthBook:
         """It ended by itself (`is_finished` and below its bound), or was only not seen any longer."""
         self.progress(identity, generated_tokens)
         candidate, _ = self._open.pop(identity)
-        if is_finished and generated_tokens < candidate.max_output_tokens:
+        if not is_finished:
+            return
+        for name in _classes(candidate):
+            self._means.setdefault(name, Mean()).add(generated_tokens, self._window)
+        if generated_tokens < candidate.max_output_tokens:
             for book in self._books_of(candidate):
                 book.end(generated_tokens)
+
+    def mean(self, candidate: Candidate) -> int | None:
+        """The output of requests like it on average, whether they ended by themselves or at their bounds; None while too few have."""
+        for name in _classes(candidate):
+            mean = self._means.get(name)
+            if mean is not None and mean.count >= _FOR_A_MEAN:
+                return min(candidate.max_output_tokens, max(1, round(mean.total / mean.count)))
+        return None
 
     def at(
         self, candidate: Candidate, quantile: float, confidence: float, *, generated_tokens: int = 0
@@ -74,15 +108,20 @@ class LengthBook:
     def _books_of(self, candidate: Candidate) -> list[Survival]:
         books = self._books
         found: list[Survival] = []
-        length_class = candidate.prompt_tokens.bit_length() // 2
-        for name in (
-            (candidate.tenant, candidate.cohort, length_class),
-            (candidate.cohort, length_class),
-            (candidate.cohort,),
-            (),
-        ):
+        for name in _classes(candidate):
             book = books.get(name)
             if book is None:
                 book = books[name] = Survival(self._window)
             found.append(book)
         return found
+
+
+def _classes(candidate: Candidate) -> tuple[tuple[object, ...], ...]:
+    """The names of its classes, the narrowest first."""
+    length_class = candidate.prompt_tokens.bit_length() // 2
+    return (
+        (candidate.tenant, candidate.cohort, length_class),
+        (candidate.cohort, length_class),
+        (candidate.cohort,),
+        (),
+    )

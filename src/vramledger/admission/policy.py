@@ -15,6 +15,7 @@ from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.room import Room
 from vramledger.admission.service_time import ServiceTime
 from vramledger.admission.settings import PolicySettings
+from vramledger.admission.triage import Rate, Triage
 
 
 class Policy:
@@ -41,6 +42,10 @@ class Policy:
         )
         self._waiting: dict[int, tuple[Candidate, FairQueue]] = {}
         self._latest_starts: dict[int, tuple[int, Rule]] = {}
+        self._triage = Triage()
+        self._rate = Rate(settings.limit_blocks)
+        self._works: dict[int, int] = {}
+        self._puts_behind = settings.puts_behind and service_time is not None
 
     @property
     def admitted_count(self) -> int:
@@ -94,12 +99,15 @@ class Policy:
         latest = self._deadlines.latest_start(candidate, case.uncached_tokens)
         if latest is not None:
             self._latest_starts[candidate.identity] = latest
+            if self._puts_behind:
+                self._await(case, queue, latest[0], now_ps)
         return replace(decision, queued_requests=self.queued_count, queued_tokens=self.queued_tokens)
 
     def at_scheduling(self, view: AdmissionView, now_ps: int) -> Sequence[Decision]:
         if not self._waiting:
             return ()
         decisions = self._given_up(view, now_ps)
+        self._put_behind(now_ps)
         for queue in self._queues:
             while (candidate := queue.head(now_ps)) is not None:
                 case = self._room.case(candidate, view)
@@ -109,10 +117,12 @@ class Policy:
                 if decision.answer is Admission.ACCEPT:
                     queue.take(candidate)
                     self._room.admit(case)
+                    self._rate.let_in(self._works.get(candidate.identity, 0))
                 else:
                     queue.remove(candidate)
                 self._forget(candidate.identity)
                 decisions.append(decision)
+        self._rate.at(now_ps, is_waited=bool(self._works))
         return decisions
 
     def at_progress(self, identity: int, generated_tokens: int, now_ps: int) -> None:
@@ -120,11 +130,11 @@ class Policy:
         self._room.progress(identity, generated_tokens)
 
     def at_end(self, identity: int, generated_tokens: int, *, is_finished: bool, now_ps: int) -> None:
-        del now_ps
         if identity in self._waiting:
             candidate, queue = self._waiting[identity]
             queue.remove(candidate)
             self._forget(identity)
+            self._rate.at(now_ps, is_waited=bool(self._works))
         elif identity in self._room:
             self._room.end(identity, generated_tokens, is_finished=is_finished)
 
@@ -190,8 +200,29 @@ class Policy:
             decisions.append(self._late(case, rule, self._possible(case, now_ps), now_ps))
         return decisions
 
+    def _await(self, case: Case, queue: FairQueue, latest_start_ps: int, now_ps: int) -> None:
+        """It waits and is to be in time: at most those with the most work are not."""
+        candidate = case.candidate
+        work = self._deadlines.work(case, self._room.need, self._room.load)
+        self._works[candidate.identity] = work
+        self._rate.at(now_ps, is_waited=True)
+        self._triage.add(
+            candidate.identity, place=queue.place(candidate), work=work, latest_start_ps=latest_start_ps
+        )
+        self._put_behind(now_ps)
+
+    def _put_behind(self, now_ps: int) -> None:
+        """Those go behind for which others would be late."""
+        blocks = self._rate.blocks
+        while (found := self._triage.take_out(now_ps, blocks)) is not None:
+            identity, work = found
+            candidate, queue = self._waiting[identity]
+            queue.put_behind(candidate, work)
+
     def _forget(self, identity: int) -> None:
         """It waits no longer."""
+        self._triage.remove(identity)
+        self._works.pop(identity, None)
         del self._waiting[identity]
         self._latest_starts.pop(identity, None)
 

@@ -46,7 +46,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     `risky_over_tokens`: a request whose bound is further than this above what is reserved for it is risky, and all of these together are
     given `risky_share` of the pool. `weights` are tenants' (1 where not named), `ageing_ps` the wait that makes up for one
     priority, and `token_wait_ps` how long before it a request may have come, for each token that it is larger, and still go after (0:
-    in order of arrival). Raises InputError for what contradicts itself.
+    in order of arrival). With `puts_behind`, where not all that wait can be in time for their first-token deadlines, those with the most
+    work go behind all others (see `triage`; it needs a service time). Raises InputError for what contradicts itself.
     """
 
     layout: PoolLayout
@@ -69,6 +70,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     weights: dict[int, int] = {}
     ageing_ps: int | None = None
     token_wait_ps: int = 0
+    puts_behind: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_running", "window", "risk_span_steps"):

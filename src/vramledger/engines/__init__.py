@@ -11,6 +11,7 @@ from vramledger.errors import FlagError
 if TYPE_CHECKING:
     from vramledger.answer import Plan
     from vramledger.engines.adapter_service import AdapterRules
+    from vramledger.engines.full_pool import FullPool
     from vramledger.engines.lifecycle import Lifecycle
     from vramledger.engines.log_pattern import LinePattern
     from vramledger.engines.metrics_table import InfoEndpoint, InfoMetric, MetricName, SampleEndpoint
@@ -198,6 +199,18 @@ def find_scheduling(engine: str) -> Callable[[Plan], EngineScheduling]:
         )
     module = importlib.import_module(f"{_MODULES[name].rpartition('.')[0]}.scheduling")
     return cast("Callable[[Plan], EngineScheduling]", module.scheduling)
+
+
+def find_full_pool(engine: str) -> Callable[[Mapping[str, object]], FullPool]:
+    """What an engine does where its pool is full, of its settings by name (those that are not there are its defaults). Raises FlagError for a
+    name that has no folder here."""
+    name = engine_name(engine)
+    if name not in _MODULES:
+        raise FlagError(
+            f"unknown engine {engine!r}; known: {', '.join(engine_names())}", flag="engine", value=engine
+        )
+    module = importlib.import_module(f"{_MODULES[name].rpartition('.')[0]}.full_pool")
+    return cast("Callable[[Mapping[str, object]], FullPool]", module.full_pool)
 
 
 def find_log(engine: str) -> EngineLog | None:
