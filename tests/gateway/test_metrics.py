@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
@@ -23,7 +22,6 @@ from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.metric import MetricKind
 from vramledger.gateway.metrics.requests import MODELS, RequestMetrics
-from vramledger.gateway.metrics.states import disagreement_blocks
 from vramledger.gateway.record import RequestRecord
 from vramledger.gateway.settings import Limits, Timeouts
 from vramledger.gateway.snapshot import GatewayState, InstanceState, QueueState, gateway_state
@@ -255,7 +253,7 @@ def test_models_that_are_given_are_the_only_ones() -> None:
 ODD = 'a "quoted" one\\\n'
 WHOLE = msgspec.convert(
     {field.name: 7 for field in msgspec.structs.fields(InstanceState)}
-    | {"name": ODD, "engine": "vllm", "is_up": True},
+    | {"name": ODD, "engine": "vllm", "is_up": True, "is_careful": False},
     InstanceState,
 )
 
@@ -277,13 +275,6 @@ def test_what_is_known_of_an_engine_is_told_and_what_is_not_is_absent() -> None:
     assert of(values, "queue_oldest_age_seconds") == {"": 1.5}
 
 
-@pytest.mark.parametrize(
-    ("used", "booked", "told_"), [(9, 4, 5), (4, 9, -5), (None, 4, None), (4, None, None)]
-)
-def test_engine_and_books_disagree_by_blocks(used: int | None, booked: int | None, told_: int | None) -> None:
-    assert disagreement_blocks(InstanceState(name="e", used_blocks=used, booked_blocks=booked)) == told_
-
-
 def test_each_metric_has_a_name_by_the_conventions() -> None:
     families = [metric.family for metric in table.METRICS]
     assert len(set(families)) == len(families)
@@ -302,7 +293,7 @@ def test_every_counter_is_told() -> None:
     fields = {field.name for field in msgspec.structs.fields(Counters)}
     assert {metric.field for metric in table.OF_COUNTERS} | table.NOT_TOLD == fields
     assert {field.name for field in msgspec.structs.fields(InstanceState)} - {"name", "engine"} == {
-        metric.field for metric in table.OF_INSTANCES if metric.field
+        metric.field for metric in table.OF_INSTANCES
     }
 
 

@@ -42,6 +42,19 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True):
     limit_blocks: int | None = None
     """Blocks that admitted requests may hold."""
     admitted_requests: int | None = None
+    queued_requests: int | None = None
+    # The books beside the engine's word.
+    disagreement_blocks: int | None = None
+    """Held by the engine's word beyond the books, when it was last asked; below 0: less."""
+    foreign_blocks: int | None = None
+    """Of these, what nothing admitted explains: other clients' or lost."""
+    doubt_blocks: int | None = None
+    """Kept free because the engine's word is old."""
+    is_careful: bool | None = None
+    """Every bound is reserved in full, for what the engine holds is not known."""
+    total_restarts: int | None = None
+    total_readings: int | None = None
+    total_failed_readings: int | None = None
     physical_tokens: int | None = None
     """Tokens in blocks that are held, each block once."""
     logical_tokens: int | None = None

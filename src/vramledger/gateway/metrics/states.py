@@ -25,21 +25,9 @@ def counter_series(counters: Counters) -> Iterator[Series]:
 
 def instance_series(states: tuple[InstanceState, ...]) -> Iterator[Series]:
     for metric in table.OF_INSTANCES:
-        values = [
-            ((state.name,), value)
-            for state in states
-            if (value := disagreement_blocks(state) if not metric.field else _value(metric, state))
-            is not None
-        ]
+        values = [((state.name,), value) for state in states if (value := _value(metric, state)) is not None]
         yield Series(metric=metric, values=values)
     yield Series(metric=table.INSTANCE_INFO, values=[((state.name, state.engine), 1) for state in states])
-
-
-def disagreement_blocks(state: InstanceState) -> int | None:
-    """Blocks in use by the engine above those by the books; None where one of the two is not known."""
-    if state.used_blocks is None or state.booked_blocks is None:
-        return None
-    return state.used_blocks - state.booked_blocks
 
 
 def _value(metric: Metric, state: object) -> float:

@@ -62,10 +62,53 @@ OF_INSTANCES: tuple[Metric, ...] = (
         field="limit_blocks",
     ),
     gauge(
+        "instance_queued_requests",
+        "Requests that wait for a reservation at this engine",
+        unit="requests",
+        labels=INSTANCE,
+        field="queued_requests",
+    ),
+    gauge(
         "books_disagreement_blocks",
-        "Blocks in use by the engine above those by the gateway's books; negative where the books hold more",
+        "Blocks held by the engine's word beyond those of the gateway's books; negative where the books hold more",
         unit="blocks",
         labels=INSTANCE,
+        field="disagreement_blocks",
+    ),
+    gauge(
+        "foreign_blocks",
+        "Blocks that the engine holds and nothing admitted explains",
+        unit="blocks",
+        labels=INSTANCE,
+        field="foreign_blocks",
+    ),
+    gauge(
+        "doubt_blocks",
+        "Blocks that are kept free because the engine's word is old",
+        unit="blocks",
+        labels=INSTANCE,
+        field="doubt_blocks",
+    ),
+    gauge(
+        "is_careful",
+        "Whether every bound is reserved in full, for what the engine holds is not known",
+        labels=INSTANCE,
+        field="is_careful",
+    ),
+    counter(
+        "engine_restarts",
+        "Times that the engine was seen to have begun anew",
+        labels=INSTANCE,
+        field="total_restarts",
+    ),
+    counter(
+        "engine_readings", "Times that the engine said how it is", labels=INSTANCE, field="total_readings"
+    ),
+    counter(
+        "engine_failed_readings",
+        "Times that the engine was asked how it is and did not say",
+        labels=INSTANCE,
+        field="total_failed_readings",
     ),
     gauge(
         "physical_tokens",
