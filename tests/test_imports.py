@@ -46,6 +46,8 @@ HEAVY = frozenset(
         "jinja2",
         "prometheus_client",
         "opentelemetry",
+        "grpc",
+        "google",
     }
 )
 # These may load a heavy library at their top; everyone else loads these late.
@@ -56,6 +58,11 @@ HEAVY_HOMES = (
     "simulation/measures.py",
     "workload/columnar/",
     "simulation/compiled/",
+    # Loaded by gateway/envoy/ext_proc alone, when a processor is started.
+    "gateway/envoy/wire.py",
+    "gateway/envoy/request_body.py",
+    "gateway/envoy/dialogue.py",
+    "gateway/envoy/server.py",
 )
 HUB_READER = "models/sources/hub.py"
 

@@ -104,11 +104,13 @@ class Engine:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = 0
+                length, chunked = 0, False
                 for line in head.lower().split(b"\r\n"):
                     if line.startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
-                call = Call(head, await reader.readexactly(length), reader, writer)
+                    chunked = chunked or line.startswith(b"transfer-encoding: chunked")
+                body = await _chunks(reader) if chunked else await reader.readexactly(length)
+                call = Call(head, body, reader, writer)
                 self.calls.append(call)
                 self.working += 1
                 try:
@@ -122,3 +124,12 @@ class Engine:
         finally:
             self.writers.discard(writer)
             writer.close()
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    while await reader.readuntil(b"\r\n") != b"\r\n":  # trailers
+        pass
+    return body
