@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from vramledger.errors import InputError, shorter
 from vramledger.gateway.config_reading import read_struct, read_toml
+from vramledger.gateway.config_sections import (
+    AdminSection,
+    SaltSection,
+    SharedSection,
+    TelemetrySection,
+    TokensSection,
+    UpstreamSection,
+)
 from vramledger.gateway.policy_section import PolicySection
 from vramledger.gateway.settings import Limits, Timeouts, Upstream, upstream_from_url
 from vramledger.gateway.tenants.keys import KeyRing
@@ -16,52 +22,6 @@ from vramledger.gateway.tenants.tenant import Tenant, Tenants
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_DRAIN_S = 86_400
-
-
-class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[upstream]]`: one engine."""
-
-    url: str
-    """http(s)://HOST:PORT."""
-    name: str = ""
-    """What metrics and logs call it; its address where it is not given."""
-    engine: str = ""
-    """vllm, sglang, llamacpp or tensorrt-llm, where it cannot be asked."""
-    key_env: str = ""
-    """The environment variable with the key that the engine wants (its --api-key). Clients' keys never reach it then."""
-    key_file: str = ""
-    """A file with that key, in the place of key_env."""
-    pool_tokens: int | None = None
-    """KV tokens of its pool, where the engine does not say."""
-
-
-class Salt(StrEnum):
-    AUTO = "auto"
-    """Wherever the engine reads one."""
-    OFF = "off"
-    """Never: tenants share the engine's prefix cache."""
-
-
-class SaltSection(msgspec.Struct, frozen=True, kw_only=True):
-    """`[salt]`: what keeps tenants from sharing prefixes in an engine."""
-
-    mode: Salt = Salt.AUTO
-    secret_env: str = ""
-    """The environment variable with the secret that salts are made with: at least 16 bytes, the same on all gateways of an engine. A new
-    one at every start where there is none."""
-    secret_file: str = ""
-    """A file with that secret, in the place of secret_env."""
-
-
-class AdminSection(msgspec.Struct, frozen=True, kw_only=True):
-    """`[admin]`: metrics, health, state, draining and reloading, on a port of its own."""
-
-    listen: str = "127.0.0.1:9090"
-    """HOST:PORT; "" for none."""
-    token_env: str = ""
-    """The environment variable with the token that it asks for. Needed where it listens on anything but this machine's own address."""
-    token_file: str = ""
-    """A file with that token, in the place of token_env."""
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +49,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, Tenant] = {}
     salt: SaltSection = SaltSection()
     policy: PolicySection = PolicySection()
+    tokens: TokensSection = TokensSection()
+    telemetry: TelemetrySection = TelemetrySection()
+    shared: SharedSection = SharedSection()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
 
@@ -124,7 +87,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(upstream_from_url(one.url) for one in self.upstream)
 
 
-FIXED = ("listen", "tls_cert", "tls_key", "manifest", "upstream", "admin", "salt")
+FIXED = ("listen", "tls_cert", "tls_key", "manifest", "upstream", "admin", "salt", "tokens", "telemetry", "shared")
 """Settings that hold for as long as the gateway runs."""
 
 

@@ -1,0 +1,110 @@
+"""Sections of a gateway's configuration that stand for parts of their own. Secrets are named, not held."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from vramledger.errors import InputError
+from vramledger.gateway.shared.settings import SharingSettings, WhenLost
+from vramledger.gateway.tokens.settings import Ask
+
+
+class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[[upstream]]`: one engine."""
+
+    url: str
+    """http(s)://HOST:PORT."""
+    name: str = ""
+    """What metrics and logs call it; its address where it is not given."""
+    engine: str = ""
+    """vllm, sglang, llamacpp or tensorrt-llm, where it cannot be asked."""
+    key_env: str = ""
+    """The environment variable with the key that the engine wants (its --api-key). Clients' keys never reach it then."""
+    key_file: str = ""
+    """A file with that key, in the place of key_env."""
+    pool_tokens: int | None = None
+    """KV tokens of its pool, where the engine does not say."""
+
+
+class Salt(StrEnum):
+    AUTO = "auto"
+    """Wherever the engine reads one."""
+    OFF = "off"
+    """Never: tenants share the engine's prefix cache."""
+
+
+class SaltSection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[salt]`: what keeps tenants from sharing prefixes in an engine."""
+
+    mode: Salt = Salt.AUTO
+    secret_env: str = ""
+    """The environment variable with the secret that salts are made with: at least 16 bytes, the same on all gateways of an engine. A new
+    one at every start where there is none."""
+    secret_file: str = ""
+    """A file with that secret, in the place of secret_env."""
+
+
+class AdminSection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[admin]`: metrics, health, state, draining and reloading, on a port of its own."""
+
+    listen: str = "127.0.0.1:9090"
+    """HOST:PORT; "" for none."""
+    token_env: str = ""
+    """The environment variable with the token that it asks for. Needed where it listens on anything but this machine's own address."""
+    token_file: str = ""
+    """A file with that token, in the place of token_env."""
+
+
+class TokensSection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[tokens]`: how prompts are counted before the engine has them."""
+
+    tokenizer: str = ""
+    """The model's tokenizer.json, or the folder that has it, for counting beside the gateway."""
+    chat_template: str = ""
+    """A file with its chat template, where it does not lie beside the tokenizer."""
+    ask: Ask = Ask.UNSURE
+    """When the engine's own endpoint is asked: never, unsure (when the estimate leaves much open) or always."""
+    unsure_tokens: int = 256
+    """How much an estimate may leave open."""
+    within_ms: int = 250
+    """How long the engine's count is waited for."""
+
+
+class TelemetrySection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[telemetry]`: what the gateway tells beside its metrics."""
+
+    models: tuple[str, ...] = ()
+    """Names of models that metrics tell apart; those of completed requests where there are none."""
+    request_log: str = ""
+    """A file that gets a line of JSON for each priced request; nothing of prompts, outputs or keys. POST /reload and SIGHUP open it anew."""
+
+
+class SharedSection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[shared]`: several gateways before the same engines, which keep what each may use in Valkey or Redis."""
+
+    url_env: str = ""
+    """The environment variable with the store's URL, valkey://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. Without it or url_file nothing is
+    shared."""
+    url_file: str = ""
+    """A file with that URL, in the place of url_env."""
+    namespace: str = "vramledger"
+    """What the store's keys begin with."""
+    lease_ms: int = 10_000
+    """How long what a gateway holds is kept for it when it is not heard of."""
+    when_lost: WhenLost = WhenLost.STOP
+    """What is admitted while the store does not answer: stop (nothing), grant (as granted last) or share (a fixed part)."""
+    share: float = 0.0
+    """For when_lost = "share": this gateway's part of each engine, above 0 and up to 1."""
+
+    def __post_init__(self) -> None:
+        if self.url_env and self.url_file:
+            raise InputError("shared.url_env and shared.url_file are both given")
+        _ = self.settings
+
+    @property
+    def settings(self) -> SharingSettings:
+        return SharingSettings(
+            namespace=self.namespace, lease_ms=self.lease_ms, when_lost=self.when_lost, share=self.share
+        )
