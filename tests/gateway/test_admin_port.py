@@ -26,8 +26,8 @@ class Shown:
         self.drains = self.reloads = 0
         self.problem: InputError | None = None
 
-    def metrics(self) -> bytes:
-        return b"requests_total 5\n"
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        return b"requests_total 5\n", f"text/plain; asked={accept}"
 
     def state(self) -> dict[str, Any]:
         return {"a": 1}
@@ -50,9 +50,9 @@ def test_what_it_shows_and_does() -> None:
         shown = Shown()
         server = AdminServer(shown, token=None)
         await server.start("127.0.0.1", 0)
-        metrics = await admin(server.port, "/metrics")
+        metrics = await admin(server.port, "/metrics", headers="Accept: this\r\n")
         assert (metrics.status, metrics.body) == (200, b"requests_total 5\n")
-        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert metrics.headers["content-type"] == "text/plain; asked=this"
         assert metrics.headers["cache-control"] == "no-store"
         assert json.loads((await admin(server.port, "/state?x")).body) == {"a": 1}
         assert (

@@ -29,14 +29,13 @@ LIMITS = Limits(
     head_bytes=16_384, headers=64, body_bytes=4_096, held_body_bytes=1 << 20, connections=64, pipelined=4
 )
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
-EXPOSITION = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Administered(Protocol):
     """What the port shows and does."""
 
-    def metrics(self) -> bytes:
-        """In Prometheus' text format."""
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """In a format of Prometheus that an Accept header asks for, and its content type."""
 
     def state(self) -> dict[str, Any]:
         """What JSON can hold, without secrets."""
@@ -66,7 +65,7 @@ class AdminServer:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._routes: dict[tuple[bytes, bytes], Callable[[], Awaitable[Reply]]] = {
+        self._routes: dict[tuple[bytes, bytes], Callable[[RequestHead], Awaitable[Reply]]] = {
             (b"GET", b"/metrics"): self._metrics,
             (b"GET", b"/healthz"): self._healthz,
             (b"GET", b"/readyz"): self._readyz,
@@ -140,7 +139,7 @@ class AdminServer:
         method = b"GET" if head.method == b"HEAD" else head.method
         route = self._routes.get((method, path))
         if route is not None:
-            return await route()
+            return await route(head)
         others = sorted(known for known, other in self._routes if other == path)
         if others:
             allow: Headers = [(b"allow", b", ".join(others))]
@@ -149,24 +148,29 @@ class AdminServer:
             404, "unknown-path", "there are /metrics, /healthz, /readyz, /state, /drain and /reload"
         )
 
-    async def _metrics(self) -> Reply:
-        return Reply(status=200, headers=[(b"content-type", EXPOSITION)], body=self._administered.metrics())
+    async def _metrics(self, head: RequestHead) -> Reply:
+        accept = (_header(head, b"accept") or b"").decode("latin-1")
+        try:
+            body, kind = self._administered.metrics(accept)
+        except InputError as problem:  # a library is missing
+            return error_reply(503, "no-metrics", problem.message)
+        return Reply(status=200, headers=[(b"content-type", kind.encode("ascii"))], body=body)
 
-    async def _healthz(self) -> Reply:
+    async def _healthz(self, _: RequestHead) -> Reply:
         return _json(200, {"status": "ok"})
 
-    async def _readyz(self) -> Reply:
+    async def _readyz(self, _: RequestHead) -> Reply:
         reason = self._administered.unready()
         return _json(503 if reason else 200, {"status": reason or "ready"})
 
-    async def _state(self) -> Reply:
+    async def _state(self, _: RequestHead) -> Reply:
         return _json(200, self._administered.state())
 
-    async def _drain(self) -> Reply:
+    async def _drain(self, _: RequestHead) -> Reply:
         self._administered.begin_drain()
         return _json(202, {"status": "draining"})
 
-    async def _reload(self) -> Reply:
+    async def _reload(self, _: RequestHead) -> Reply:
         try:
             return _json(200, await self._administered.reload())
         except VramledgerError as problem:

@@ -87,7 +87,18 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(upstream_from_url(one.url) for one in self.upstream)
 
 
-FIXED = ("listen", "tls_cert", "tls_key", "manifest", "upstream", "admin", "salt", "tokens", "telemetry", "shared")
+FIXED = (
+    "listen",
+    "tls_cert",
+    "tls_key",
+    "manifest",
+    "upstream",
+    "admin",
+    "salt",
+    "tokens",
+    "telemetry",
+    "shared",
+)
 """Settings that hold for as long as the gateway runs."""
 
 

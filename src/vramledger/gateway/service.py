@@ -15,13 +15,14 @@ import msgspec
 from vramledger.errors import InputError, SourceError
 from vramledger.gateway.admin import AdminServer
 from vramledger.gateway.admitter import Admitter
-from vramledger.gateway.config import GatewayConfig, Salt, address, fixed_changes
+from vramledger.gateway.config import GatewayConfig, address, fixed_changes
+from vramledger.gateway.config_sections import Salt
 from vramledger.gateway.gateway import Gateway
-from vramledger.gateway.record import Observer
+from vramledger.gateway.late_counter import LateCounter
 from vramledger.gateway.secret_sources import secret_from
 from vramledger.gateway.settings import Upstream, upstream_from_url
 from vramledger.gateway.snapshot import GatewayState, InstanceState, gateway_state
-from vramledger.gateway.stages import PromptCounter
+from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tenants.cache_salt import salting_for, together
 from vramledger.gateway.tenants.doorkeeper import Door, DoorSettings
 from vramledger.gateway.tenants.limits import TenantLimits
@@ -65,28 +66,32 @@ class GatewayService:
         *,
         reread: Callable[[], GatewayConfig],
         told: Callable[[str, str, dict[str, Any]], None],
-        observers: Sequence[Observer] = (),
-        counter: PromptCounter | None = None,
-        metrics: Callable[[GatewayState], bytes] | None = None,
     ) -> None:
         """`reread` reads the configuration anew. Raises InputError or SourceError for secrets and certificates that are not there."""
         self.config = config
         self.engines = engines
         self._reread = reread
         self._told = told
-        self._metrics = metrics
         self._salt_secret = _salt_secret(config)
         self.door = Door(self._door_settings(config))
         self.limits = TenantLimits(engines.admitter, self.door.tenants_by_number)
         self._tls = tls_context(config)
+        upstreams = upstreams_of(config)
+        self.counter = LateCounter(config.tokens, upstreams)
+        self.telemetry = Telemetry(
+            tenants=tuple(config.tenants),
+            models=config.telemetry.models,
+            instances=[one.name or one.url for one in config.upstream],
+            log=Path(config.telemetry.request_log) if config.telemetry.request_log else None,
+        )
         self.gateway = Gateway(
-            upstreams_of(config),
+            upstreams,
             self.limits,
             limits=config.limits,
             timeouts=config.timeouts,
             doorkeeper=self.door,
-            counter=counter,
-            observers=observers,
+            counter=self.counter,
+            observers=self.telemetry.observers,
         )
         self.admin: AdminServer | None = None
         if config.admin.listen:
@@ -119,14 +124,19 @@ class GatewayService:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
         await self.gateway.close()
+        await self.counter.close()
         await self.engines.close()
+        self.telemetry.close()
         if self.admin is not None:
             await self.admin.close()
 
     # Administered
 
-    def metrics(self) -> bytes:
-        return self._metrics(self.gateway_state()) if self._metrics is not None else b""
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        gateway = self.gateway
+        return self.telemetry.exposition(
+            self.gateway_state(), gateway.counters, gateway.observers, accept=accept
+        )
 
     def gateway_state(self) -> GatewayState:
         return gateway_state(self.gateway, self.engines.instances())
@@ -137,6 +147,7 @@ class GatewayService:
             "gateway": msgspec.to_builtins(self.gateway_state()),
             "counters": msgspec.to_builtins(self.gateway.counters),
             "policy": self.engines.state(),
+            "prompts_counted_by": self.counter.state(),
             "cache_salt": self.door.salting.note if self._salt_secret else "off",
             "tenants": [self._tenant_state(name, tenants.number(name)) for name in tenants.by_name],
             "reloads": self.reloads,
@@ -176,6 +187,7 @@ class GatewayService:
         kept = {name: getattr(self.config, name) for name in fixed}
         self.config = msgspec.structs.replace(config, **kept)
         self.reloads += 1
+        self.telemetry.reopen_log()
         self._choose_salts()
         more = f"; a restart is needed for {', '.join(fixed)}" if fixed else ""
         self._told("reloaded", f"the configuration was read anew{more}", {"needs_restart": list(fixed)})
@@ -210,7 +222,9 @@ class GatewayService:
         """Tells when engines come and go, and sets salts by what they are."""
         while True:
             try:
-                for place, instance in enumerate(self.engines.instances()):
+                instances = self.engines.instances()
+                self.counter.engines_known(instances)
+                for place, instance in enumerate(instances):
                     if instance.is_up is not None and instance.is_up != self._up[place]:
                         self._up[place] = instance.is_up
                         self._tell_of(place, instance)

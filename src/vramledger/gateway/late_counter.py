@@ -1,0 +1,87 @@
+"""Counting of prompts that begins once the engine is known: its endpoints, block size and length are not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramledger.gateway.admitter import Ending, PromptTokens, RequestFacts
+from vramledger.gateway.config_sections import TokensSection
+from vramledger.gateway.settings import Upstream
+from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.tokens.counter import Counting
+from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer, local_tokenizer
+from vramledger.gateway.tokens.settings import Ask, CountingSettings
+from vramledger.gateway.upstream_asking import UpstreamAsking
+
+
+class LateCounter:
+    """A `PromptCounter` that counts nothing until `engines_known`, when nothing is admitted either."""
+
+    def __init__(
+        self, section: TokensSection, upstreams: Sequence[Upstream], *, secret: bytes | None = None
+    ) -> None:
+        """Raises InputError or SourceError for a tokenizer that cannot be read."""
+        self._section = section
+        self._upstreams = upstreams
+        self._secret = secret
+        self._tokenizer = _tokenizer(section)
+        self._askings: list[UpstreamAsking] = []
+        self.counting: Counting | None = None
+
+    def engines_known(self, instances: Sequence[InstanceState], context_tokens: int | None = None) -> None:
+        """Begins, unless it has begun, with the engines that are of the first one's kind."""
+        known = next((one for one in instances if one.engine), None)
+        if self.counting is not None or known is None:
+            return
+        section = self._section
+        self._askings = [
+            UpstreamAsking(upstream)
+            for upstream, one in zip(self._upstreams, instances, strict=True)
+            if one.engine in ("", known.engine)
+        ]
+        self.counting = Counting(
+            CountingSettings(
+                engine=known.engine,
+                ask=section.ask,
+                unsure_tokens=section.unsure_tokens,
+                within_ms=section.within_ms,
+                # Without a tokenizer here they would cost a question to the engine for every request.
+                keys=self._tokenizer is not None or section.ask is Ask.ALWAYS,
+                block_size=known.block_size or 16,
+                context_tokens=context_tokens,
+            ),
+            asking=self._askings,
+            tokenizer=self._tokenizer,
+            secret=self._secret,
+        )
+
+    async def count(self, asked: Mapping[str, object], facts: RequestFacts) -> PromptTokens | None:
+        return facts.prompt if self.counting is None else await self.counting.count(asked, facts)
+
+    def learn(self, facts: RequestFacts, ending: Ending) -> None:
+        if self.counting is not None:
+            self.counting.learn(facts, ending)
+
+    def state(self) -> dict[str, Any]:
+        """Prompts by who counted them."""
+        return msgspec.to_builtins(self.counting.tally) if self.counting is not None else {}
+
+    async def close(self) -> None:
+        for asking in self._askings:
+            asking.close()
+        while any(asking.open_connections for asking in self._askings):
+            await asyncio.sleep(0)
+        if self.counting is not None:
+            self.counting.close()
+
+
+def _tokenizer(section: TokensSection) -> LocalTokenizer | None:
+    if not section.tokenizer:
+        return None
+    template = Path(section.chat_template) if section.chat_template else None
+    return local_tokenizer(Path(section.tokenizer), template=template)
