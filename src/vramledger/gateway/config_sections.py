@@ -9,6 +9,7 @@ import msgspec
 from vramledger.errors import InputError
 from vramledger.gateway.shared.settings import SharingSettings, WhenLost
 from vramledger.gateway.tokens.settings import Ask
+from vramledger.gateway.tracing.settings import TraceSettings
 
 
 class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class SaltSection(msgspec.Struct, frozen=True, kw_only=True):
     """`[salt]`: what keeps tenants from sharing prefixes in an engine."""
 
     mode: Salt = Salt.AUTO
+    """auto (wherever the engine reads one) or off (tenants share the engine's prefix cache)."""
     secret_env: str = ""
     """The environment variable with the secret that salts are made with: at least 16 bytes, the same on all gateways of an engine. A new
     one at every start where there is none."""
@@ -77,8 +79,21 @@ class TelemetrySection(msgspec.Struct, frozen=True, kw_only=True):
 
     models: tuple[str, ...] = ()
     """Names of models that metrics tell apart; those of completed requests where there are none."""
+    traces_endpoint: str = ""
+    """Where traces go, OTLP over HTTP (http://HOST:4318/v1/traces); none are made without it."""
+    traces_ratio: float = 0.1
+    """The share of requests that begin a trace; one that continues a client's trace follows the client's choice."""
     request_log: str = ""
     """A file that gets a line of JSON for each priced request; nothing of prompts, outputs or keys. POST /reload and SIGHUP open it anew."""
+
+    def __post_init__(self) -> None:
+        _ = self.traces
+
+    @property
+    def traces(self) -> TraceSettings | None:
+        if not self.traces_endpoint:
+            return None
+        return TraceSettings(endpoint=self.traces_endpoint, ratio=self.traces_ratio)
 
 
 class SharedSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,8 @@ class GatewayService:
             models=config.telemetry.models,
             instances=[one.name or one.url for one in config.upstream],
             log=Path(config.telemetry.request_log) if config.telemetry.request_log else None,
+            traces=config.telemetry.traces,
+            engine_of=lambda place: engines.instances()[place].engine,
         )
         self.gateway = Gateway(
             upstreams,

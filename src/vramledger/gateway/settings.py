@@ -62,15 +62,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int = 65_536
     """Of one request's line and headers; also of whatever frames its body."""
     headers: int = 128
+    """Of one request."""
     body_bytes: int = 32 << 20
+    """Of one request."""
     held_body_bytes: int = 1 << 30
     """Bodies of all requests together, from their first byte until the engine answers."""
     connections: int = 10_000
+    """Clients' connections; more are closed at once."""
     pipelined: int = 16
     """Requests that one connection may have sent ahead of their answers."""
     write_buffer_bytes: int = 65_536
     """Unread answer of one client above which the engine's connection is no longer read."""
     queued: int = 256
+    """Requests that wait for room, for all engines together."""
     idle_upstream: int = 256
     """Connections to the engine that are kept open unused."""
 
@@ -79,13 +83,17 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """In milliseconds. They are looked at a few times a second."""
 
     head_ms: int = 10_000
+    """Until a request's line and headers are there."""
     body_ms: int = 60_000
+    """Until its body is there."""
     idle_ms: int = 75_000
     """A client's connection between two requests."""
     stalled_reader_ms: int = 60_000
     """A client that reads nothing of what waits for it."""
     queued_ms: int = 60_000
+    """The longest wait for room; then 429."""
     connect_ms: int = 5_000
+    """Until a connection to an engine is made."""
     first_byte_ms: int = 900_000
     """From the request to the engine's first byte: without streaming, the whole generation."""
     silence_ms: int = 300_000
