@@ -33,7 +33,7 @@ def gateway_options() -> list[GroupedOption]:
             group=ENGINES,
         ),
         _text("manifest", "FILE", "A manifest: what the engine holds, where it does not say.", ENGINES),
-        _text("goal", "NAME", "What the policy is chosen for.", ENGINES),
+        _text("goal", "NAME", "What the policy is chosen for: deadlines, throughput or no-failure.", ENGINES),
         _text("policy", "NAME", "How output is reserved (no-evict, quantile, risk, optimistic), or nobody: all are let in.", ENGINES),
         _text("tls_cert", "FILE", "Certificate for clients (PEM).", CLIENTS),
         _text("tls_key", "FILE", "Its key, where it is not in the same file.", CLIENTS),

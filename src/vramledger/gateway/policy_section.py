@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from vramledger.admission.defaults import Goal
 from vramledger.admission.settings import QueueBounds, Reservation
 
 PS_PER_MS = 1_000_000_000
@@ -24,8 +25,8 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True):
 
     decided_by: Deciding = Deciding.POLICY
     """"nobody" lets every request in: for keys, paths, limits and metrics alone."""
-    goal: str = ""
-    """What the policy is chosen for; the engine's usual one where it is not given."""
+    goal: Goal | None = None
+    """What the policy is chosen for: deadlines, throughput or no-failure."""
     reservation: Reservation | None = None
     """How much output is reserved: no-evict, quantile, risk or optimistic."""
     safety_tokens: int | None = None
