@@ -5,42 +5,48 @@ Steps are counted from the start, so a sequence that grows as foretold is the sa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 
+from vramledger.admission.growth import Growth
 from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
+from vramledger.admission.usage_run import Line, Lines, UsageRun
 
-_RUN = 32
+_MOST_ENDS = 96
 
 
 class FuturePeak:
-    """Holdings by identity, and the blocks in use at each of their ends, in order; equal to `holding.peak_blocks` at all times.
+    """Holdings by identity, and the blocks in use at each of their ends; equal to `holding.peak_blocks` at all times.
 
-    A holding changes the usage at all ends up to its own. The largest usage of each run of 32 ends is remembered, so a question
-    about one holding more looks into those runs alone that could have the peak. A key counts to the last end among its holders.
+    A holding changes the usage at all ends up to its own. Ends lie in runs of up to 96, and for each run a number is kept that no usage in it
+    exceeds, so a question about one holding more looks into those runs alone that could have the peak. A key counts to the last end among its
+    holders. Numbers are kept in 32 bits, and in 64 from the moment that any sum of them could come near to that.
     """
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: Need, *, bits: int = 32) -> None:
         self._need = need
-        self._held: dict[int, tuple[Holding, int]] = {}
-        self._ends: list[int] = []
-        self._owners: list[int] = []
-        self._usage: list[int] = []
-        self._lines: list[tuple[int, int, int]] = []
+        self._bits = bits
+        self._held: dict[int, tuple[Holding, int, Lines, int]] = {}
+        sizes = sorted({part.block_tokens for part in need.parts})
+        self._sizes = sizes
+        self._parts = tuple((sizes.index(size), size, most) for size, most in need.parts)
+        self._growth = [Growth(size) for size in sizes]
+        self._at_end: dict[int, dict[int, None]] = {}
+        self._runs: list[UsageRun] = []
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._tops: list[int] = []
         self._now = 0
         self._blocks_now = 0
-        # Branches that grow now, by the remainder of their offsets: those of one remainder begin a block in the same step.
-        self._growing = [0] * need.block_tokens
-        self._stops: list[tuple[int, int, int, int]] = []
-        self._tops: list[int] = []
-        self._is_stale = False
-        self._asked: tuple[int, int] | None = None
+        self._asked: tuple[Holding, Lines, int] | None = None
         self._alive: set[int] = set()
         self._holders: dict[Hashable, list[tuple[int, int]]] = {}
         self._serial = 0
+        self._reach = 0
+        self._branches = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -54,7 +60,10 @@ class FuturePeak:
     @property
     def first_end(self) -> tuple[int, int] | None:
         """The end that comes first, and whose it is."""
-        return (self._ends[0], self._owners[0]) if self._ends else None
+        if not self._runs:
+            return None
+        end = self._firsts[0]
+        return end, next(iter(self._at_end[end]))
 
     def is_held(self, key: Hashable) -> bool:
         """Whether some holding names a block so."""
@@ -63,64 +72,48 @@ class FuturePeak:
     @property
     def blocks_now(self) -> int:
         """Blocks in use at the step that `advance` told of last, by everything that was not removed."""
-        if self._need.is_plain:
-            return self._blocks_now
-        rows = [holding for holding, _ in self._held.values()]
-        return sum(row.blocks_at(self._now, self._need) - len(row.keys) for row in rows) + len(self._holders)
+        return self._blocks_now
 
     def advance(self, step: int) -> None:
         """Time comes to a step; it never goes back."""
-        size, stops = self._need.block_tokens, self._stops
-        while self._now < step:
-            self._blocks_now += self._growing[-self._now % size]
-            self._now += 1
-            while stops and stops[0][0] <= self._now:
-                _, serial, rest, branches = heappop(stops)
-                if serial in self._alive:
-                    self._growing[rest] -= branches
+        if step > self._now:
+            for growth in self._growth:
+                self._blocks_now += growth.begun(self._now, step)
+            self._now = step
+            self._widen()
 
     def usage_at(self, step: int) -> int:
         """Blocks that are in use at a step from now on, by what will not have ended by then."""
-        place = bisect_left(self._ends, step)
-        if place == len(self._ends):
+        number = bisect_left(self._lasts, step)
+        if number == len(self._runs):
             return 0
-        end, usage, need = self._ends[place], self._usage[place], self._need
-        if end == step:
-            return usage
-        if need.is_plain:
-            size = need.block_tokens
-            return usage - sum(
-                [
-                    branches * ((min(end, growth_end) + base) // size - (step + base) // size)
-                    for base, growth_end, branches in self._lines[place:]
-                    if growth_end > step
-                ]
-            )
-        for owner in self._owners[place:]:
-            holding = self._held[owner][0]
-            if holding.growth_end > step:
-                usage -= holding.blocks_at(end, need) - holding.blocks_at(step, need)
+        run = self._runs[number]
+        place = bisect_left(run.ends, step)
+        usage, end = run.usage_of(place), run.ends[place]
+        if end != step:
+            for growth in self._growth:
+                usage -= growth.begun(step, end)
         return usage
 
     def add(self, identity: int, holding: Holding) -> None:
         """A holding more."""
-        end = holding.hold_end
-        usage = self._asked[1] if self._asked is not None and self._asked[0] == end else self.usage_at(end)
-        place = bisect_left(self._ends, end)
-        self._ends.insert(place, end)
-        self._owners.insert(place, identity)
-        self._usage.insert(place, usage)
-        size = self._need.block_tokens
-        self._lines.insert(place, (holding.offset_tokens + size - 1, holding.growth_end, holding.branches))
+        end, what = holding.hold_end, self._lines(holding)
+        at_end = self._at_end.get(end)
+        if at_end is None:
+            asked = self._asked
+            self._insert(end, asked[2] if asked is not None and asked[0] is holding else self.usage_at(end))
+            self._at_end[end] = {identity: None}
+        else:
+            at_end[identity] = None
+        if holding.keys:
+            what = what._replace(more=what.more - len(holding.keys))
         self._serial += 1
         self._alive.add(self._serial)
-        self._held[identity] = holding, self._serial
-        self._change(holding, 1)
-        self._blocks_now += holding.blocks_at(self._now, self._need) - len(holding.keys)
-        if holding.growth_end > self._now:
-            rest = holding.offset_tokens % size
-            self._growing[rest] += holding.branches
-            heappush(self._stops, (holding.growth_end, self._serial, rest, holding.branches))
+        reach = self._reach_of(what)
+        self._held[identity] = holding, self._serial, what, reach
+        self._reach += reach
+        self._branches += holding.branches
+        self._change(what, 1)
         firsts: Counter[int] = Counter()
         for key in holding.keys:
             heap = self._holders.setdefault(key, [])
@@ -134,15 +127,15 @@ class FuturePeak:
                 heapify(heap)
         for last, blocks in firsts.items():
             self._add_between(last, end, blocks)
+        self._widen()
 
     def remove(self, identity: int) -> Holding:
         """A holding ends, whenever it was said to."""
-        holding, serial = self._held.pop(identity)
+        holding, serial, what, reach = self._held.pop(identity)
+        self._reach -= reach
+        self._branches -= holding.branches
         self._alive.remove(serial)
-        self._change(holding, -1)
-        self._blocks_now -= holding.blocks_at(self._now, self._need) - len(holding.keys)
-        if holding.growth_end > self._now:
-            self._growing[holding.offset_tokens % self._need.block_tokens] -= holding.branches
+        self._change(what, -1)
         end = holding.hold_end
         lasts: Counter[int] = Counter()
         for key in holding.keys:
@@ -157,111 +150,187 @@ class FuturePeak:
                 self._blocks_now -= 1
         for last, blocks in lasts.items():
             self._add_between(last, end, -blocks)
-        place = self._owners.index(identity, bisect_left(self._ends, end))
-        del self._ends[place], self._owners[place], self._usage[place], self._lines[place]
+        at_end = self._at_end[end]
+        del at_end[identity]
+        if not at_end:
+            del self._at_end[end]
+            self._delete(end)
         return holding
 
     def peak(self, extra: Holding | None = None) -> int:
         """The most blocks in use at any end, or what that would be with one holding more."""
-        tops = self._fresh_tops()
+        runs, tops = self._runs, self._tops
+        what, shared, before = None, [], 0
         if extra is None:
-            return max(tops, default=0)
-        ends, usage = self._ends, self._usage
-        last = extra.hold_end
-        cut = bisect_right(ends, last)
-        run = -(-cut // _RUN)
-        best = max(tops[run:], default=0)
-        best = max(best, max(usage[cut : run * _RUN], default=0))
-        lasts = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
-        steps = ends[_RUN - 1 : max(0, run * _RUN - 1) : _RUN]
-        if cut:
-            steps.append(ends[cut - 1])
-        if lasts or not self._need.is_plain or extra.branches > 1:
-            bounds = [
-                (top + self._more(extra, step, lasts), number)
-                for number, (top, step) in enumerate(zip(tops, steps, strict=False))
-            ]
+            bounds = tops.copy()
         else:
-            size, growth_end = self._need.block_tokens, extra.growth_end
-            base = extra.offset_tokens + size - 1
-            bounds = [
-                (top + (min(step, growth_end) + base) // size, number)
-                for number, (top, step) in enumerate(zip(tops, steps, strict=False))
-            ]
-        bounds.sort(reverse=True)
-        for bound, number in bounds:
-            if bound <= best:
-                break
-            start, stop = number * _RUN, min(number * _RUN + _RUN, cut)
-            best = max(best, self._most(extra, start, stop, lasts))
-        if not cut or ends[cut - 1] != last:
-            more = self._more(extra, last, lasts)
-            if (usage[cut] if cut < len(ends) else 0) + more > best:
-                self._asked = last, self.usage_at(last)
-                best = max(best, self._asked[1] + more)
+            what = self._lines(extra)
+            shared = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
+            before = bisect_left(self._lasts, what.end)
+            bounds = self._bounds(what, shared, before)
+        best = 0
+        while bounds and (bound := max(bounds)) > best:
+            number = bounds.index(bound)
+            most = bounds[number] = runs[number].most(what, shared)
+            best = max(best, most)
+            if number > before or what is None:
+                tops[number] = most
+            elif number < before:
+                tops[number] = min(tops[number], most - _more(what, shared, self._firsts[number]))
+        if what is not None and what.end not in self._at_end:
+            more = _more(what, shared, what.end)
+            if self._next_usage(what.end, before) + more > best:
+                usage = self.usage_at(what.end)
+                self._asked = extra, what, usage
+                best = max(best, usage + more)
         return best
 
     def first_room(self, blocks: int, limit_blocks: int) -> int | None:
         """The end after which `blocks` more fit at every later one; None where they fit now."""
-        most = 0
-        for end, usage in zip(reversed(self._ends), reversed(self._usage), strict=True):
-            most = max(most, usage)
-            if most + blocks > limit_blocks:
-                return end
+        room = limit_blocks - blocks
+        for number in range(len(self._runs) - 1, -1, -1):
+            if self._tops[number] > room:
+                run = self._runs[number]
+                for end, usage in zip(reversed(run.ends), reversed(run.usages()), strict=True):
+                    if usage > room:
+                        return end
         return None
 
-    def _more(self, extra: Holding, step: int, lasts: list[int]) -> int:
-        """Blocks that `extra` adds at a step, but for those that others hold under the same keys then."""
-        need = self._need
-        tokens = extra.offset_tokens + (step if step < extra.growth_end else extra.growth_end)
-        if need.is_plain and extra.branches == 1:
-            blocks = -(-tokens // need.block_tokens)
-        else:
-            blocks = need.blocks(tokens, extra.branches, extra.common_blocks)
-        return blocks - len(lasts) + bisect_left(lasts, step) if lasts else blocks
+    def _lines(self, holding: Holding) -> Lines:
+        """All its blocks, those that it names among them."""
+        asked = self._asked
+        if asked is not None and asked[0] is holding:
+            return asked[1]
+        offset, growth_end, end, branches, common_blocks, _ = holding
+        lines = []
+        for place, size, most in self._parts:
+            last_step = growth_end if most is None else min(growth_end, most * size - offset)
+            lines.append(Line(place, size, offset + size - 1, last_step, branches))
+        more = branches * self._need.fixed_blocks - (branches - 1) * common_blocks
+        return Lines(tuple(lines), more, end)
 
-    def _most(self, extra: Holding, start: int, stop: int, lasts: list[int]) -> int:
-        pairs = zip(self._ends[start:stop], self._usage[start:stop], strict=True)
-        if lasts or not self._need.is_plain or extra.branches > 1:
-            return max(used + self._more(extra, end, lasts) for end, used in pairs)
-        size, growth_end = self._need.block_tokens, extra.growth_end
-        base = extra.offset_tokens + size - 1
-        if self._ends[stop - 1] <= growth_end:
-            return max([used + (end + base) // size for end, used in pairs])
-        return max([used + (min(end, growth_end) + base) // size for end, used in pairs])
+    def _reach_of(self, what: Lines) -> int:
+        """What no number of its blocks exceeds, from now or its end until the end of its growth."""
+        reach, now = abs(what.more), min(self._now, what.end)
+        for _, size, base, last_step, branches in what.lines:
+            reach += branches * ((abs(base + last_step) + abs(base + now)) // size + 2)
+        return reach
 
-    def _change(self, holding: Holding, sign: int) -> None:
-        """The blocks of its own, at all ends up to its own."""
-        need, named = self._need, len(holding.keys)
-        cut = bisect_right(self._ends, holding.hold_end)
-        if need.is_plain and holding.branches == 1:
-            size, growth_end = need.block_tokens, holding.growth_end
-            base = holding.offset_tokens + size - 1 - named * size
-            grown = bisect_right(self._ends, growth_end, 0, cut)
-            full = sign * ((growth_end + base) // size)
-            pairs = zip(self._ends[:grown], self._usage, strict=False)
-            if sign > 0:
-                self._usage[:grown] = [used + (end + base) // size for end, used in pairs]
-            else:
-                self._usage[:grown] = [used - (end + base) // size for end, used in pairs]
-            self._usage[grown:cut] = [used + full for used in self._usage[grown:cut]]
-        else:
-            self._usage[:cut] = [
-                used + sign * (holding.blocks_at(end, need) - named)
-                for end, used in zip(self._ends[:cut], self._usage, strict=False)
+    def _bounds(self, what: Lines, shared: list[int], before: int) -> list[int]:
+        """What no usage in a run exceeds, with a holding more. It has the more, the later."""
+        tops, steps = self._tops, self._lasts[:before]
+        if before < len(tops) and self._firsts[before] <= what.end:
+            steps.append(what.end)
+        if shared or len(what.lines) != 1:
+            bounds = [
+                top + _more(what, shared, step) for top, step in zip(tops, steps, strict=False)
             ]
-        self._is_stale = True
+        else:
+            _, size, base, last_step, branches = what.lines[0]
+            more = what.more
+            bounds = [
+                top + branches * (((step if step < last_step else last_step) + base) // size) + more
+                for top, step in zip(tops, steps, strict=False)
+            ]
+        return bounds + tops[len(bounds) :]
+
+    def _next_usage(self, step: int, number: int) -> int:
+        """Blocks in use at the first end from a step on: nothing ends before that, so there are no more at the step."""
+        if number == len(self._runs):
+            return 0
+        run = self._runs[number]
+        return run.usage_of(bisect_left(run.ends, step))
+
+    def _change(self, what: Lines, sign: int) -> None:
+        """The blocks of its own, at all ends up to its own."""
+        end, tops, firsts, lasts = what.end, self._tops, self._firsts, self._lasts
+        self._blocks_now += sign * what.blocks_at(self._now)
+        for number, run in enumerate(self._runs):
+            if firsts[number] > end:
+                break
+            run.change(what, sign)
+            if sign > 0:
+                tops[number] += what.blocks_at(min(lasts[number], end))
+            elif lasts[number] <= end:
+                tops[number] -= what.blocks_at(firsts[number])
+        for place, _, base, last_step, branches in what.lines:
+            growth = self._growth[place]
+            if sign > 0:
+                growth.add(base, last_step, branches)
+            else:
+                growth.remove(base, last_step, branches)
         self._asked = None
 
     def _add_between(self, after: int, through: int, blocks: int) -> None:
-        start, stop = bisect_right(self._ends, after), bisect_right(self._ends, through)
-        self._usage[start:stop] = [used + blocks for used in self._usage[start:stop]]
-        self._is_stale = True
+        for number, run in enumerate(self._runs):
+            first, last = self._firsts[number], self._lasts[number]
+            if first > through:
+                break
+            if last > after:
+                run.change_between(after, through, blocks)
+                if blocks > 0 or (first > after and last <= through):
+                    self._tops[number] += blocks
         self._asked = None
 
-    def _fresh_tops(self) -> list[int]:
-        if self._is_stale:
-            usage = self._usage
-            self._tops = [max(usage[start : start + _RUN]) for start in range(0, len(usage), _RUN)]
-            self._is_stale = False
-        return self._tops
+    def _insert(self, end: int, usage: int) -> None:
+        """An end more, where so many blocks are in use."""
+        runs, firsts = self._runs, self._firsts
+        number = bisect_left(self._lasts, end)
+        if number == len(runs) and number and runs[-1].takes(end):
+            number -= 1
+        if number == len(runs) or (firsts[number] > end and not runs[number].takes(end)):
+            runs.insert(number, UsageRun(self._sizes, self._bits))
+            firsts.insert(number, end)
+            self._lasts.insert(number, end)
+            self._tops.insert(number, usage)
+        run = runs[number]
+        run.insert(end, usage)
+        self._tops[number] = max(self._tops[number], usage)
+        if len(run.ends) > _MOST_ENDS:
+            runs.insert(number + 1, run.split())
+            for names in (firsts, self._lasts, self._tops):
+                names.insert(number + 1, names[number])
+            self._measure(number + 1)
+        self._measure(number)
+
+    def _delete(self, end: int) -> None:
+        """An end less."""
+        runs = self._runs
+        number = bisect_left(self._lasts, end)
+        run = runs[number]
+        run.delete(end)
+        if not run.ends:
+            for rows in (runs, self._firsts, self._lasts, self._tops):
+                del rows[number]  # type: ignore[attr-defined]
+            return
+        self._measure(number)
+        if number and len(run.ends) + len(runs[number - 1].ends) < _MOST_ENDS // 2:
+            if runs[number - 1].takes(run.ends[-1]):
+                runs[number - 1].absorb(run)
+                self._tops[number - 1] = max(self._tops[number - 1 : number + 1])
+                for rows in (runs, self._firsts, self._lasts, self._tops):
+                    del rows[number]  # type: ignore[attr-defined]
+                self._measure(number - 1)
+
+    def _measure(self, number: int) -> None:
+        ends = self._runs[number].ends
+        self._firsts[number], self._lasts[number] = ends[0], ends[-1]
+
+    def _widen(self) -> None:
+        """Takes to wider numbers before those in use could be too small for a sum."""
+        late = self._now - min(self._now, self._firsts[0]) if self._firsts else 0
+        if self._reach + self._branches * (late // self._sizes[0] + 2) < 1 << (self._bits - 4):
+            return
+        if self._bits > 32:
+            raise OverflowError("more blocks than a pool could ever have")
+        wide = FuturePeak(self._need, bits=64)
+        wide._now = self._now
+        for identity, held in self._held.items():
+            wide.add(identity, held[0])
+        vars(self).update(vars(wide))
+
+
+def _more(what: Lines, shared: list[int], step: int) -> int:
+    """Blocks that a holding adds at a step, but for those that others hold under the same keys then."""
+    blocks = what.blocks_at(step)
+    return blocks - len(shared) + bisect_left(shared, step) if shared else blocks
