@@ -26,7 +26,8 @@ def candidate(
 def admit(books: Books, one: Candidate) -> int:
     """Lets it in with its bound, and says how many blocks it is credited with."""
     keys = books.credited_keys(one)
-    books.admit(one, one.max_output_tokens, one.prompt_tokens, keys)
+    holding = books.holding(one, one.max_output_tokens, one.prompt_tokens, keys)
+    books.admit(one, one.max_output_tokens, one.prompt_tokens, holding)
     return len(keys)
 
 

@@ -118,8 +118,10 @@ class Books:
 
         Blocks that are only cached give none: to take them uses up free blocks.
         """
+        if not candidate.keys or not self.need.is_plain:
+            return ()
         keys = shared_keys(candidate, self.need.block_tokens)
-        if not self.need.is_plain or not keys or not self._is_sure(keys[0]):
+        if not keys or not self._is_sure(keys[0]):
             return ()
         low, high = 1, len(keys)
         while low < high:  # Who holds a block holds all before it.
@@ -138,11 +140,10 @@ class Books:
         return self._line(candidate, 0, reserved_tokens, credited, wait)
 
     def admit(
-        self, candidate: Candidate, reserved_tokens: int, uncached_tokens: int, credited: tuple[Hashable, ...]
+        self, candidate: Candidate, reserved_tokens: int, uncached_tokens: int, holding: Holding
     ) -> None:
-        """It is admitted."""
-        holding = self.holding(candidate, reserved_tokens, uncached_tokens, credited)
-        row = _Admitted(candidate, reserved_tokens, uncached_tokens, credited)
+        """It is admitted, to hold what `holding` said last."""
+        row = _Admitted(candidate, reserved_tokens, uncached_tokens, holding.keys)
         self._admitted[candidate.identity] = row
         self._peak.add(candidate.identity, holding)
         self._prefill_tokens += uncached_tokens
@@ -201,14 +202,8 @@ class Books:
         if wait_steps is not None:
             hold_end = self._step + left + wait_steps + pace.lag_steps + pace.drift_steps
         shares = candidate.branches > 1 and candidate.branches_share_prompt
-        return Holding(
-            offset_tokens=tokens - self._step,
-            growth_end=growth_end,
-            hold_end=hold_end,
-            branches=candidate.branches,
-            common_blocks=self.need.common_blocks(candidate.prompt_tokens) if shares else 0,
-            keys=keys,
-        )
+        common_blocks = self.need.common_blocks(candidate.prompt_tokens) if shares else 0
+        return Holding(tokens - self._step, growth_end, hold_end, candidate.branches, common_blocks, keys)
 
     def _replace(self, identity: int, row: _Admitted) -> None:
         self._peak.remove(identity)

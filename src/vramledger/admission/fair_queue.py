@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from math import lcm
 
 from vramledger.admission.candidate import Candidate
 
@@ -29,11 +29,13 @@ class FairQueue:
         token_wait_ps: int = 0,
     ) -> None:
         self._weights = dict(weights or {})
+        # Tokens over weights are kept as whole numbers of such parts.
+        self._parts = lcm(*self._weights.values())
         self._ageing_ps = ageing_ps
         self._token_wait_ps = token_wait_ps
         self._lines: dict[tuple[int, int], list[tuple[bool, int, int, Candidate]]] = {}
         self._places: dict[int, tuple[bool, int]] = {}
-        self._had: dict[int, Fraction] = {}
+        self._had: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
         self.tokens = 0
 
@@ -70,7 +72,7 @@ class FairQueue:
             (line[0] for line in self._lines.values()),
             key=lambda entry: (
                 self._rank(entry[3], now_ps),
-                self._had.get(entry[3].tenant, Fraction(0)),
+                self._had.get(entry[3].tenant, 0),
                 entry[3].tenant,
                 entry[:3],
             ),
@@ -103,9 +105,7 @@ class FairQueue:
             del self._lines[name]
 
     def _charge(self, tenant: int, tokens: int) -> None:
-        self._had[tenant] = self._had.get(tenant, Fraction(0)) + Fraction(
-            tokens, self._weights.get(tenant, 1)
-        )
+        self._had[tenant] = self._had.get(tenant, 0) + tokens * (self._parts // self._weights.get(tenant, 1))
 
     def remove(self, candidate: Candidate) -> None:
         """It waits no longer, and was not let in."""
@@ -122,7 +122,9 @@ class FairQueue:
         return candidate.priority - (now_ps - candidate.sent_ps) // self._ageing_ps
 
     def _lift(self, tenant: int) -> None:
+        if not self._lines:
+            return
         waiting = {name for _, name in self._lines}
-        if tenant not in waiting and waiting:
-            least = min(self._had.get(name, Fraction(0)) for name in waiting)
-            self._had[tenant] = max(self._had.get(tenant, Fraction(0)), least)
+        if tenant not in waiting:
+            least = min(self._had.get(name, 0) for name in waiting)
+            self._had[tenant] = max(self._had.get(tenant, 0), least)

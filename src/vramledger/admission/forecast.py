@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramledger.admission.candidate import Candidate
-from vramledger.admission.survival import Survival
+from vramledger.admission.survival import Survival, bin_of
 
 
 class Forecast(NamedTuple):
@@ -36,6 +36,15 @@ class Mean:
             self.total /= 2
 
 
+class _Open:
+    __slots__ = ("books", "candidate", "reached_bins")
+
+    def __init__(self, candidate: Candidate, books: list[Survival]) -> None:
+        self.candidate = candidate
+        self.books = books
+        self.reached_bins = 1
+
+
 class LengthBook:
     """Lengths by tenant, cohort and prompt length, by cohort, and of all requests: the first of these with enough observations speaks.
 
@@ -46,33 +55,34 @@ class LengthBook:
     def __init__(self, *, window: int = 4096) -> None:
         self._window = window
         self._books: dict[tuple[object, ...], Survival] = {}
-        self._open: dict[int, tuple[Candidate, int]] = {}
+        self._open: dict[int, _Open] = {}
         self._means: dict[tuple[object, ...], Mean] = {}
 
     def start(self, candidate: Candidate) -> None:
         """It is admitted."""
-        self._open[candidate.identity] = candidate, 0
-        for book in self._books_of(candidate):
-            book.reach(0)
+        books = self._books_of(candidate)
+        self._open[candidate.identity] = _Open(candidate, books)
+        for book in books:
+            book.reach_bins(0, 1)
 
     def progress(self, identity: int, generated_tokens: int) -> None:
         """It has come so far."""
-        candidate, before = self._open[identity]
-        if generated_tokens > before:
-            self._open[identity] = candidate, generated_tokens
-            for book in self._books_of(candidate):
-                book.reach(generated_tokens, before)
+        row, stop = self._open[identity], bin_of(generated_tokens) + 1
+        if stop > row.reached_bins:
+            for book in row.books:
+                book.reach_bins(row.reached_bins, stop)
+            row.reached_bins = stop
 
     def end(self, identity: int, generated_tokens: int, *, is_finished: bool) -> None:
         """It ended by itself (`is_finished` and below its bound), or was only not seen any longer."""
         self.progress(identity, generated_tokens)
-        candidate, _ = self._open.pop(identity)
+        row = self._open.pop(identity)
         if not is_finished:
             return
-        for name in _classes(candidate):
+        for name in _classes(row.candidate):
             self._means.setdefault(name, Mean()).add(generated_tokens, self._window)
-        if generated_tokens < candidate.max_output_tokens:
-            for book in self._books_of(candidate):
+        if generated_tokens < row.candidate.max_output_tokens:
+            for book in row.books:
                 book.end(generated_tokens)
 
     def mean(self, candidate: Candidate) -> int | None:

@@ -5,7 +5,7 @@ Steps are counted from the start, so a sequence that grows as foretold is the sa
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
@@ -41,11 +41,12 @@ class FuturePeak:
         self._tops: list[int] = []
         self._now = 0
         self._blocks_now = 0
-        self._asked: tuple[Holding, Lines, int] | None = None
+        self._asked: tuple[Holding, Lines, int | None] | None = None
         self._alive: set[int] = set()
         self._holders: dict[Hashable, list[tuple[int, int]]] = {}
         self._serial = 0
         self._reach = 0
+        self._easy = 1 << (bits - 5)
         self._branches = 0
 
     def __len__(self) -> int:
@@ -80,7 +81,8 @@ class FuturePeak:
             for growth in self._growth:
                 self._blocks_now += growth.begun(self._now, step)
             self._now = step
-            self._widen()
+            if self._firsts and self._firsts[0] < step:
+                self._widen()
 
     def usage_at(self, step: int) -> int:
         """Blocks that are in use at a step from now on, by what will not have ended by then."""
@@ -101,7 +103,8 @@ class FuturePeak:
         at_end = self._at_end.get(end)
         if at_end is None:
             asked = self._asked
-            self._insert(end, asked[2] if asked is not None and asked[0] is holding else self.usage_at(end))
+            usage = asked[2] if asked is not None and asked[0] is holding else None
+            self._insert(end, self.usage_at(end) if usage is None else usage)
             self._at_end[end] = {identity: None}
         else:
             at_end[identity] = None
@@ -127,7 +130,8 @@ class FuturePeak:
                 heapify(heap)
         for last, blocks in firsts.items():
             self._add_between(last, end, blocks)
-        self._widen()
+        if self._reach >= self._easy or end < self._now:
+            self._widen()
 
     def remove(self, identity: int) -> Holding:
         """A holding ends, whenever it was said to."""
@@ -165,6 +169,7 @@ class FuturePeak:
             bounds = tops.copy()
         else:
             what = self._lines(extra)
+            self._asked = extra, what, None
             shared = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
             before = bisect_left(self._lasts, what.end)
             bounds = self._bounds(what, shared, before)
@@ -177,7 +182,7 @@ class FuturePeak:
                 tops[number] = most
             elif number < before:
                 tops[number] = min(tops[number], most - _more(what, shared, self._firsts[number]))
-        if what is not None and what.end not in self._at_end:
+        if extra is not None and what is not None and what.end not in self._at_end:
             more = _more(what, shared, what.end)
             if self._next_usage(what.end, before) + more > best:
                 usage = self.usage_at(what.end)
@@ -245,14 +250,20 @@ class FuturePeak:
         """The blocks of its own, at all ends up to its own."""
         end, tops, firsts, lasts = what.end, self._tops, self._firsts, self._lasts
         self._blocks_now += sign * what.blocks_at(self._now)
-        for number, run in enumerate(self._runs):
-            if firsts[number] > end:
-                break
+        some = bisect_right(firsts, end)
+        for run in self._runs[:some]:
             run.change(what, sign)
-            if sign > 0:
-                tops[number] += what.blocks_at(min(lasts[number], end))
-            elif lasts[number] <= end:
-                tops[number] -= what.blocks_at(firsts[number])
+        blocks_at = what.blocks_at
+        if sign > 0:
+            tops[:some] = [
+                top + blocks_at(last if last < end else end)
+                for top, last in zip(tops, lasts[:some], strict=False)
+            ]
+        else:
+            tops[:some] = [
+                top - blocks_at(first) if last <= end else top
+                for top, first, last in zip(tops, firsts[:some], lasts, strict=False)
+            ]
         for place, _, base, last_step, branches in what.lines:
             growth = self._growth[place]
             if sign > 0:

@@ -59,7 +59,8 @@ class Policy:
     @property
     def queued_tokens(self) -> int:
         """Prompts and reserved outputs of those that wait."""
-        return sum(queue.tokens for queue in self._queues)
+        plain, risky = self._queues
+        return plain.tokens + risky.tokens
 
     @property
     def held_blocks(self) -> int:
@@ -170,8 +171,7 @@ class Policy:
         """ACCEPT or QUEUE, by the room there is."""
         rule, peak_blocks, probability = self._room.fit(case)
         answer = Admission.ACCEPT if rule is Rule.FITS else Admission.QUEUE
-        decision = self._decision(case, answer, rule, now_ps)
-        return replace(decision, peak_blocks=peak_blocks, exceeded_probability=probability)
+        return self._decision(case, answer, rule, now_ps, peak_blocks, probability)
 
     def _full_queue(self, case: Case, tokens: int, now_ps: int) -> Decision | None:
         bounds = self._settings.queue
@@ -226,7 +226,15 @@ class Policy:
         del self._waiting[identity]
         self._latest_starts.pop(identity, None)
 
-    def _decision(self, case: Case, answer: Admission, rule: Rule, now_ps: int) -> Decision:
+    def _decision(
+        self,
+        case: Case,
+        answer: Admission,
+        rule: Rule,
+        now_ps: int,
+        peak_blocks: int = 0,
+        probability: float | None = None,
+    ) -> Decision:
         return Decision(
             identity=case.candidate.identity,
             answer=answer,
@@ -237,8 +245,10 @@ class Policy:
             observations=case.forecast.observations,
             need_blocks=case.need_blocks,
             free_blocks=case.free_blocks,
+            peak_blocks=peak_blocks,
             limit_blocks=case.limit_blocks,
-            queued_requests=self.queued_count,
+            exceeded_probability=probability,
+            queued_requests=len(self._waiting),
             queued_tokens=self.queued_tokens,
             retry_at_ps=self._retry_at_ps(case, rule, now_ps) if answer is not Admission.ACCEPT else None,
         )

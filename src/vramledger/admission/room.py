@@ -9,6 +9,7 @@ from vramledger.admission.candidate import Candidate
 from vramledger.admission.case import Case
 from vramledger.admission.decision import Rule
 from vramledger.admission.forecast import Forecast, LengthBook
+from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
 from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.risk import RiskBook, Terms
@@ -76,7 +77,7 @@ class Room:
         forecast = self._forecast(candidate, 0)
         cached_tokens = view.cached_tokens(candidate)
         uncached_tokens = max(1, candidate.prompt_tokens - cached_tokens)
-        keys = books.credited_keys(candidate)[: cached_tokens // need.block_tokens]
+        keys = books.credited_keys(candidate)[: cached_tokens // need.block_tokens] if cached_tokens else ()
         holding = books.holding(candidate, forecast.tokens, uncached_tokens, keys)
         first_tokens = candidate.prompt_tokens + settings.safety_tokens + min(1, forecast.tokens - 1)
         foreign_blocks = max(0, view.used_blocks - books.blocks_now())
@@ -89,11 +90,11 @@ class Room:
             free_blocks = view.free_blocks - settings.safety_blocks - promised_blocks
         over = settings.risky_over_tokens
         return Case(
-            candidate=candidate,
-            forecast=forecast,
-            uncached_tokens=uncached_tokens,
-            keys=keys,
-            holding=holding,
+            candidate,
+            forecast,
+            uncached_tokens,
+            keys,
+            holding,
             need_blocks=holding.blocks_at(holding.growth_end, need) - len(keys),
             prompt_blocks=need.blocks(first_tokens, holding.branches, holding.common_blocks) - len(keys),
             free_blocks=max(0, free_blocks),
@@ -129,7 +130,7 @@ class Room:
         if peak_blocks > case.limit_blocks and (reservation is Reservation.NO_EVICT or not is_alone):
             return Fit(Rule.FUTURE_PEAK, peak_blocks)
         if case.is_risky and self._risky_books:
-            risky_blocks = self._risky_books.peak_blocks(case.holding)
+            risky_blocks = self._risky_books.peak_blocks(self._risky_holding(case))
             if risky_blocks > int(settings.limit_blocks * settings.risky_share):
                 return Fit(Rule.RISKY_POOL, risky_blocks)
         return Fit(Rule.FITS, peak_blocks)
@@ -137,9 +138,10 @@ class Room:
     def admit(self, case: Case) -> None:
         """It is let in."""
         candidate = case.candidate
-        self._books.admit(candidate, case.forecast.tokens, case.uncached_tokens, case.keys)
+        self._books.admit(candidate, case.forecast.tokens, case.uncached_tokens, case.holding)
         if case.is_risky:
-            self._risky_books.admit(candidate, case.forecast.tokens, case.uncached_tokens, ())
+            holding = self._risky_holding(case)
+            self._risky_books.admit(candidate, case.forecast.tokens, case.uncached_tokens, holding)
         self._sequences += candidate.branches
         self._kv_tokens += candidate.prompt_tokens * candidate.branches
         self.lengths.start(candidate)
@@ -191,6 +193,10 @@ class Room:
         room = settings.limit_blocks // candidate.branches * self.need.block_tokens
         room -= candidate.prompt_tokens + settings.safety_tokens
         return Forecast(max(generated_tokens + 1, min(forecast.tokens, room)), forecast.observations)
+
+    def _risky_holding(self, case: Case) -> Holding:
+        """What it would hold by the books of the risky, whose steps are their own."""
+        return self._risky_books.holding(case.candidate, case.forecast.tokens, case.uncached_tokens, ())
 
     def _put_risk(self, candidate: Candidate, generated_tokens: int) -> None:
         terms = self._risk_terms(candidate, generated_tokens, 0)

@@ -47,8 +47,10 @@ class Survival:
 
     def reach(self, value: int, before: int = -1) -> None:
         """Something that was at `before` (-1: new) is at `value` and goes on."""
-        start = bin_of(before) + 1 if before >= 0 else 0
-        stop = bin_of(value) + 1
+        self.reach_bins(bin_of(before) + 1 if before >= 0 else 0, bin_of(value) + 1)
+
+    def reach_bins(self, start: int, stop: int) -> None:
+        """Something has come into the bins from one on and before another."""
         if stop > len(self._reached):
             more = [0.0] * (stop - len(self._reached))
             self._reached += more

@@ -10,6 +10,9 @@ from typing import NamedTuple
 from vramledger.admission.lanes import deleted, inserted, lane, ones, unpacked
 
 
+_MOST_LATE = 16
+
+
 class Line(NamedTuple):
     """Blocks that grow: `branches * ((min(step, last_step) + base) // size)`, of the size at this place among a pool's sizes."""
 
@@ -42,10 +45,11 @@ class UsageRun:
 
     The usage at an end is its lane's number, less the bias, and `_lift` besides: what is the same for all ends is added there. Each end is kept
     a second time for each size of block as whole blocks and the rest since an origin, side by side in a lane, so that the blocks of a line at
-    all of them are a sum, a shift and a mask.
+    all of them are a sum, a shift and a mask. Lines that grow through all ends differ in nothing but their rest; they are counted by it,
+    and their blocks added when somebody asks.
     """
 
-    __slots__ = ("_bias", "_bits", "_lift", "_origins", "_sizes", "_steps", "_usage", "ends")
+    __slots__ = ("_bias", "_bits", "_late", "_lift", "_origins", "_sizes", "_steps", "_usage", "ends")
 
     def __init__(self, sizes: Sequence[int], bits: int) -> None:
         self.ends: list[int] = []
@@ -56,6 +60,7 @@ class UsageRun:
         self._sizes = sizes
         self._origins = [0] * len(sizes)
         self._steps = [0] * len(sizes)
+        self._late: dict[tuple[int, int], int] = {}
 
     def takes(self, end: int) -> bool:
         """Whether an end is near enough to the others to be one of them."""
@@ -63,15 +68,18 @@ class UsageRun:
 
     def usage_of(self, place: int) -> int:
         """Blocks in use at the end that is at a place."""
+        self._settle()
         return lane(self._usage, place, self._bits) - self._bias + self._lift
 
     def usages(self) -> list[int]:
         """Blocks in use at all ends."""
+        self._settle()
         less = self._lift - self._bias
         return [number + less for number in unpacked(self._usage, len(self.ends), self._bits)]
 
     def insert(self, end: int, usage: int) -> None:
         """An end more, where so many blocks are in use."""
+        self._settle()
         bits, ends = self._bits, self.ends
         if not ends:
             self._lift = usage
@@ -90,6 +98,7 @@ class UsageRun:
 
     def delete(self, end: int) -> None:
         """An end less."""
+        self._settle()
         place = bisect_left(self.ends, end)
         del self.ends[place]
         self._usage = deleted(self._usage, place, self._bits)
@@ -98,6 +107,7 @@ class UsageRun:
 
     def split(self) -> UsageRun:
         """Gives the later half of its ends away."""
+        self._settle()
         half, bits = len(self.ends) // 2, self._bits
         other = UsageRun(self._sizes, bits)
         other.ends, self.ends = self.ends[half:], self.ends[:half]
@@ -116,6 +126,8 @@ class UsageRun:
 
     def absorb(self, later: UsageRun) -> None:
         """Takes all ends of the run that follows."""
+        self._settle()
+        later._settle()
         bits, count, more = self._bits, len(self.ends), len(later.ends)
         self._usage += (later._usage + (later._lift - self._lift) * ones(more, bits)) << bits * count
         for number, size in enumerate(self._sizes):
@@ -126,6 +138,25 @@ class UsageRun:
 
     def change(self, what: Lines, sign: int) -> None:
         """A holding more, or less."""
+        last = self.ends[-1]
+        lines, more, end = what
+        if end >= last:
+            late = self._late
+            for line in lines:
+                number, size, base, last_step, branches = line
+                if last_step < last:
+                    lanes, lift = self._blocks(Lines((line,), 0, end))
+                    self._usage += sign * lanes
+                    more += lift
+                    continue
+                whole, rest = divmod(base + self._origins[number], size)
+                more += branches * whole
+                name = number, rest
+                late[name] = late.get(name, 0) + sign * branches
+            self._lift += sign * more
+            if len(late) > _MOST_LATE:
+                self._settle()
+            return
         lanes, lift = self._blocks(what)
         self._usage += sign * lanes
         self._lift += sign * lift
@@ -142,6 +173,7 @@ class UsageRun:
         """The most in use at any of the ends, or with a holding more. `shared` are the ends, in order, of blocks that are held anyway and count
         in `what`.
         """
+        self._settle()
         packed, less, bits = self._usage, self._lift - self._bias, self._bits
         if what is not None:
             lanes, lift = self._blocks(what)
@@ -161,6 +193,22 @@ class UsageRun:
         for end, count in Counter(shared[first:last]).items():
             lanes += count * ones(bisect_right(ends, end), bits)
         return lanes
+
+    def _settle(self) -> None:
+        """Adds the blocks of those that were counted."""
+        if self._late:
+            count = len(self.ends)
+            for (number, rest), branches in self._late.items():
+                if branches:
+                    self._usage += branches * self._grown(number, self._sizes[number], rest, count)
+            self._late.clear()
+
+    def _grown(self, number: int, size: int, rest: int, count: int) -> int:
+        """At each end the blocks that a line has begun since the origin, at which it had so many tokens beyond whole blocks."""
+        bits, wide, each = self._bits, (size - 1).bit_length(), ones(count, self._bits)
+        # A carry out of the rest is a block more.
+        blocks = (self._steps[number] + each * ((1 << wide) - size + rest)) >> wide
+        return blocks & each * ((1 << bits - wide) - 1)
 
     def _level(self) -> None:
         """Keeps lanes small: whoever came before the ends changed may leave in another way than it came."""
@@ -187,11 +235,7 @@ class UsageRun:
                 continue
             whole, rest = divmod(base + self._origins[number], size)
             same += branches * whole
-            wide = (size - 1).bit_length()
-            each = ones(count, bits)
-            # A carry out of the rest is a block more.
-            blocks = (self._steps[number] + each * ((1 << wide) - size + rest)) >> wide
-            blocks &= each * ((1 << bits - wide) - 1)
+            blocks = self._grown(number, size, rest, count)
             if grown < count:
                 blocks &= (1 << bits * grown) - 1
                 if grown < cut:
