@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramledger.admission.future_peak import FuturePeak
+from vramledger.admission.growth import Growth
 from vramledger.admission.holding import NEVER, Holding, peak_blocks, usage_blocks
 from vramledger.admission.need import Need
+from vramledger.admission.usage_run import UsageRun
 from vramledger.kvcache.blocks.layout import BlockGroup, GroupKind, PoolLayout
 
 PLAIN = Need(PoolLayout(num_blocks=1000, groups=(BlockGroup(block_tokens=4),)), step_tokens=8)
@@ -125,3 +130,85 @@ def test_one_that_ends_before_many_others_is_asked_about() -> None:
         peak.add(name, holding)
     early = Holding(4, 3, 5)
     assert peak.peak(early) == peak_blocks([*rows, early], PLAIN)
+
+
+@pytest.mark.parametrize(("block_tokens", "tokens"), [(1, 10**7), (3, 1500), (16, 1500), (100, 1500)])
+def test_hundreds_are_kept_up_to_date_over_a_long_time(block_tokens: int, tokens: int) -> None:
+    random = Random(block_tokens)
+    need = Need(PoolLayout(num_blocks=1000, groups=(BlockGroup(block_tokens=block_tokens),)), step_tokens=64)
+    peak, now = FuturePeak(need), 10**9
+    rows: dict[int, Holding] = {}
+    peak.advance(now)
+
+    def holding() -> Holding:
+        growth = now + int(random.lognormvariate(4.5, 1)) + 1
+        held, branches = random.randint(1, tokens), random.choice([1] * 9 + [3])
+        end = growth + random.choice([0, 1, 5, 5, 5])
+        if random.random() < 0.05:
+            end = NEVER
+        depth = random.randint(0, min(20, held // block_tokens)) if branches == 1 else 0
+        return Holding(held - now, growth, end, branches, keys=tuple(range(depth)))
+
+    for number in range(1200):
+        if len(rows) < 250 and random.random() < 0.6:
+            rows[number] = holding()
+            peak.add(number, rows[number])
+        elif rows and random.random() < 0.9:
+            gone = random.choice(list(rows))
+            assert peak.remove(gone) is rows.pop(gone)
+        else:
+            now += random.choice([1, 1, 3, 40])
+            peak.advance(now)
+        if number % 40 == 0:
+            extra, step = holding(), now + random.randint(0, 100)
+            assert peak.peak() == peak_blocks(rows.values(), need)
+            assert peak.peak(extra) == peak_blocks([*rows.values(), extra], need)
+            assert peak.usage_at(step) == usage_blocks(rows.values(), need, step)
+            lasting = [row._replace(hold_end=NEVER) for row in rows.values()]
+            assert peak.blocks_now == usage_blocks(lasting, need, now)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 40), st.integers(1, 3)), max_size=30),
+    st.sampled_from([1, 2, 3, 16]),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(0, 29),
+)
+def test_blocks_that_growing_sequences_begin_are_counted(
+    rows: list[tuple[int, int, int]], size: int, after: int, more: int, gone: int
+) -> None:
+    growth, through = Growth(size), after + more
+    for row in rows:
+        growth.add(*row)
+    if gone < len(rows):
+        growth.remove(*rows.pop(gone))
+    assert growth.begun(after, through) == sum(
+        branches * max(0, (min(through, last) + base) // size - (after + base) // size)
+        for base, last, branches in rows
+        if last > after
+    )
+
+
+def test_a_question_looks_into_few_runs_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    need = Need(PoolLayout(num_blocks=1000, groups=(BlockGroup(block_tokens=16),)), step_tokens=64)
+    random, peak = Random(1), FuturePeak(need)
+
+    def holding() -> Holding:
+        growth = 20 + int(random.lognormvariate(5.5, 1))
+        return Holding(random.randint(50, 1500), growth, growth + 6)
+
+    for number in range(1024):
+        peak.add(number, holding())
+    looked: list[int] = []
+    most = UsageRun.most
+
+    def counted(self: UsageRun, *asked: object) -> int:
+        looked.append(len(self.ends))
+        return most(self, *asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UsageRun, "most", counted)
+    for _ in range(200):
+        peak.peak(holding())
+    # Of some 500 ends one run of at most 96 as a rule.
+    assert sum(looked) < 200 * 2 * 96

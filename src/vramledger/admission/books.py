@@ -10,7 +10,6 @@ from vramledger.admission.candidate import Candidate
 from vramledger.admission.future_peak import FuturePeak
 from vramledger.admission.holding import NEVER, Holding
 from vramledger.admission.need import Need
-from vramledger.units import ceil_div
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -30,9 +29,10 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     def wait_steps(self, prefill_tokens: int) -> int | None:
         """Steps until so many tokens of prompts are computed, at most."""
-        if self.step_tokens is None or self.step_tokens < self.max_running:
+        step_tokens = self.step_tokens
+        if step_tokens is None or step_tokens < self.max_running:
             return None
-        return ceil_div(prefill_tokens, self.step_tokens - self.max_running + 1)
+        return -(-prefill_tokens // (step_tokens - self.max_running + 1))
 
 
 class _Admitted:
@@ -194,16 +194,16 @@ class Books:
         keys: tuple[Hashable, ...],
         wait_steps: int | None,
     ) -> Holding:
+        pace, branches, step = self._pace, candidate.branches, self._step
         tokens = candidate.prompt_tokens + generated_tokens + self._safety_tokens
-        pace, left = self._pace, max(reserved_tokens - generated_tokens, 1)
+        left = reserved_tokens - generated_tokens
         # The last token's KV is never computed; an engine that plans ahead holds room for a token more.
-        growth_end = self._step + left - 1 + pace.lag_steps
-        hold_end = NEVER
-        if wait_steps is not None:
-            hold_end = self._step + left + wait_steps + pace.lag_steps + pace.drift_steps
-        shares = candidate.branches > 1 and candidate.branches_share_prompt
-        common_blocks = self.need.common_blocks(candidate.prompt_tokens) if shares else 0
-        return Holding(tokens - self._step, growth_end, hold_end, candidate.branches, common_blocks, keys)
+        growth_end = step + (left if left > 1 else 1) - 1 + pace.lag_steps
+        hold_end = NEVER if wait_steps is None else growth_end + 1 + wait_steps + pace.drift_steps
+        common_blocks = 0
+        if branches > 1 and candidate.branches_share_prompt:
+            common_blocks = self.need.common_blocks(candidate.prompt_tokens)
+        return Holding(tokens - step, growth_end, hold_end, branches, common_blocks, keys)
 
     def _replace(self, identity: int, row: _Admitted) -> None:
         self._peak.remove(identity)

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from vramledger.admission.growth import Growth
 from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
-from vramledger.admission.usage_run import Line, Lines, UsageRun
+from vramledger.admission.usage_run import Lines, UsageRun
 
 _MOST_ENDS = 96
 
@@ -170,7 +170,8 @@ class FuturePeak:
         else:
             what = self._lines(extra)
             self._asked = extra, what, None
-            shared = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
+            if extra.keys:
+                shared = sorted(-self._holders[key][0][0] for key in extra.keys if key in self._holders)
             before = bisect_left(self._lasts, what.end)
             bounds = self._bounds(what, shared, before)
         best = 0
@@ -207,12 +208,21 @@ class FuturePeak:
         if asked is not None and asked[0] is holding:
             return asked[1]
         offset, growth_end, end, branches, common_blocks, _ = holding
-        lines = []
-        for place, size, most in self._parts:
-            last_step = growth_end if most is None else min(growth_end, most * size - offset)
-            lines.append(Line(place, size, offset + size - 1, last_step, branches))
         more = branches * self._need.fixed_blocks - (branches - 1) * common_blocks
-        return Lines(tuple(lines), more, end)
+        if self._need.is_plain:
+            size = self._sizes[0]
+            return Lines(((0, size, offset + size - 1, growth_end, branches),), more, end)
+        lines = tuple(
+            (
+                place,
+                size,
+                offset + size - 1,
+                growth_end if most is None else min(growth_end, most * size - offset),
+                branches,
+            )
+            for place, size, most in self._parts
+        )
+        return Lines(lines, more, end)
 
     def _reach_of(self, what: Lines) -> int:
         """What no number of its blocks exceeds, from now or its end until the end of its growth."""
@@ -227,9 +237,7 @@ class FuturePeak:
         if before < len(tops) and self._firsts[before] <= what.end:
             steps.append(what.end)
         if shared or len(what.lines) != 1:
-            bounds = [
-                top + _more(what, shared, step) for top, step in zip(tops, steps, strict=False)
-            ]
+            bounds = [top + _more(what, shared, step) for top, step in zip(tops, steps, strict=False)]
         else:
             _, size, base, last_step, branches = what.lines[0]
             more = what.more
@@ -254,7 +262,15 @@ class FuturePeak:
         for run in self._runs[:some]:
             run.change(what, sign)
         blocks_at = what.blocks_at
-        if sign > 0:
+        if sign > 0 and len(what.lines) == 1:
+            _, size, base, last_step, branches = what.lines[0]
+            most = last_step if last_step < end else end
+            more = what.more
+            tops[:some] = [
+                top + branches * (((last if last < most else most) + base) // size) + more
+                for top, last in zip(tops, lasts[:some], strict=False)
+            ]
+        elif sign > 0:
             tops[:some] = [
                 top + blocks_at(last if last < end else end)
                 for top, last in zip(tops, lasts[:some], strict=False)
@@ -312,16 +328,20 @@ class FuturePeak:
         run.delete(end)
         if not run.ends:
             for rows in (runs, self._firsts, self._lasts, self._tops):
-                del rows[number]  # type: ignore[attr-defined]
+                del rows[number]
             return
         self._measure(number)
-        if number and len(run.ends) + len(runs[number - 1].ends) < _MOST_ENDS // 2:
-            if runs[number - 1].takes(run.ends[-1]):
-                runs[number - 1].absorb(run)
-                self._tops[number - 1] = max(self._tops[number - 1 : number + 1])
-                for rows in (runs, self._firsts, self._lasts, self._tops):
-                    del rows[number]  # type: ignore[attr-defined]
-                self._measure(number - 1)
+        before = runs[number - 1] if number else run
+        if (
+            len(run.ends) + len(before.ends) < _MOST_ENDS // 2
+            and before is not run
+            and before.takes(run.ends[-1])
+        ):
+            before.absorb(run)
+            self._tops[number - 1] = max(self._tops[number - 1 : number + 1])
+            for rows in (runs, self._firsts, self._lasts, self._tops):
+                del rows[number]
+            self._measure(number - 1)
 
     def _measure(self, number: int) -> None:
         ends = self._runs[number].ends

@@ -42,6 +42,8 @@ class Room:
         self.need = need
         self.lengths = LengthBook(window=settings.window)
         self._settings = settings
+        self._reservation = settings.reservation
+        self._limit_blocks = settings.limit_blocks
         self._books = Books(need, pace, safety_tokens=settings.safety_tokens)
         self._risky_books = Books(need, pace, safety_tokens=settings.safety_tokens)
         self._risk = RiskBook(need, span_steps=settings.risk_span_steps)
@@ -74,20 +76,23 @@ class Room:
     def case(self, candidate: Candidate, view: AdmissionView) -> Case:
         """A candidate measured against the books and the instance."""
         settings, books, need = self._settings, self._books, self.need
+        prompt_tokens = candidate.prompt_tokens
         forecast = self._forecast(candidate, 0)
         cached_tokens = view.cached_tokens(candidate)
-        uncached_tokens = max(1, candidate.prompt_tokens - cached_tokens)
+        uncached_tokens = prompt_tokens - cached_tokens if cached_tokens < prompt_tokens else 1
         keys = books.credited_keys(candidate)[: cached_tokens // need.block_tokens] if cached_tokens else ()
         holding = books.holding(candidate, forecast.tokens, uncached_tokens, keys)
-        first_tokens = candidate.prompt_tokens + settings.safety_tokens + min(1, forecast.tokens - 1)
-        foreign_blocks = max(0, view.used_blocks - books.blocks_now())
-        usable_blocks = view.free_blocks + view.used_blocks
-        limit_blocks = min(settings.limit_blocks, usable_blocks - settings.safety_blocks) - foreign_blocks
-        free_blocks = limit_blocks - books.blocks_now()
-        if settings.reservation is Reservation.OPTIMISTIC:
+        _, growth_end, _, branches, common_blocks, _ = holding
+        first_tokens = prompt_tokens + settings.safety_tokens + (forecast.tokens > 1)
+        free_blocks, used_blocks, known_blocks = view.free_blocks, view.used_blocks, books.blocks_now()
+        foreign_blocks = used_blocks - known_blocks if used_blocks > known_blocks else 0
+        usable_blocks = free_blocks + used_blocks - settings.safety_blocks
+        limit_blocks = min(self._limit_blocks, usable_blocks) - foreign_blocks
+        if self._reservation is Reservation.OPTIMISTIC:
             # What was evicted is in the books and not in the pool.
-            promised_blocks = ceil_div(books.prefill_tokens, need.block_tokens)
-            free_blocks = view.free_blocks - settings.safety_blocks - promised_blocks
+            free_blocks -= settings.safety_blocks + ceil_div(books.prefill_tokens, need.block_tokens)
+        else:
+            free_blocks = limit_blocks - known_blocks
         over = settings.risky_over_tokens
         return Case(
             candidate,
@@ -95,16 +100,16 @@ class Room:
             uncached_tokens,
             keys,
             holding,
-            need_blocks=holding.blocks_at(holding.growth_end, need) - len(keys),
-            prompt_blocks=need.blocks(first_tokens, holding.branches, holding.common_blocks) - len(keys),
-            free_blocks=max(0, free_blocks),
-            limit_blocks=limit_blocks,
-            is_risky=over is not None and candidate.max_output_tokens - forecast.tokens > over,
+            holding.blocks_at(growth_end, need) - len(keys),
+            need.blocks(first_tokens, branches, common_blocks) - len(keys),
+            max(0, free_blocks),
+            limit_blocks,
+            over is not None and candidate.max_output_tokens - forecast.tokens > over,
         )
 
     def blocks_if_alone(self, case: Case) -> int:
         """Blocks that it must have of an empty pool: all it may grow to where that is promised, else those of its prompt."""
-        is_promised = self._settings.reservation is Reservation.NO_EVICT
+        is_promised = self._reservation is Reservation.NO_EVICT
         return (case.need_blocks if is_promised else case.prompt_blocks) + len(case.keys)
 
     def fit(self, case: Case) -> Fit:
@@ -113,7 +118,7 @@ class Room:
         Alone with the pool a request may try whatever it may grow to, unless all of that was promised: nothing would make more room.
         """
         settings, candidate = self._settings, case.candidate
-        reservation, is_alone = settings.reservation, not self._books
+        reservation, is_alone = self._reservation, not self._books
         peak_blocks = self._books.peak_blocks(case.holding)
         if self._sequences + candidate.branches > settings.max_running:
             return Fit(Rule.MAX_RUNNING, peak_blocks)
@@ -131,7 +136,7 @@ class Room:
             return Fit(Rule.FUTURE_PEAK, peak_blocks)
         if case.is_risky and self._risky_books:
             risky_blocks = self._risky_books.peak_blocks(self._risky_holding(case))
-            if risky_blocks > int(settings.limit_blocks * settings.risky_share):
+            if risky_blocks > int(self._limit_blocks * settings.risky_share):
                 return Fit(Rule.RISKY_POOL, risky_blocks)
         return Fit(Rule.FITS, peak_blocks)
 
@@ -145,7 +150,7 @@ class Room:
         self._sequences += candidate.branches
         self._kv_tokens += candidate.prompt_tokens * candidate.branches
         self.lengths.start(candidate)
-        if self._settings.reservation is Reservation.RISK:
+        if self._reservation is Reservation.RISK:
             self._put_risk(candidate, 0)
 
     def progress(self, identity: int, generated_tokens: int) -> None:
@@ -163,7 +168,7 @@ class Room:
         books.progress(identity, generated_tokens, reserved)
         if identity in self._risky_books:
             self._risky_books.progress(identity, generated_tokens, reserved)
-        is_risk = self._settings.reservation is Reservation.RISK
+        is_risk = self._reservation is Reservation.RISK
         if is_risk and bin_of(before) != bin_of(generated_tokens):
             self._put_risk(candidate, generated_tokens)
 
@@ -184,13 +189,13 @@ class Room:
 
     def _forecast(self, candidate: Candidate, generated_tokens: int) -> Forecast:
         settings, bound = self._settings, candidate.max_output_tokens
-        if settings.reservation in (Reservation.NO_EVICT, Reservation.OPTIMISTIC):
+        if self._reservation in (Reservation.NO_EVICT, Reservation.OPTIMISTIC):
             return Forecast(bound, 0)
         forecast = self.lengths.at(
             candidate, settings.quantile, settings.confidence, generated_tokens=generated_tokens
         )
         # A bound that the whole pool could not hold is reserved as far as the pool goes.
-        room = settings.limit_blocks // candidate.branches * self.need.block_tokens
+        room = self._limit_blocks // candidate.branches * self.need.block_tokens
         room -= candidate.prompt_tokens + settings.safety_tokens
         return Forecast(max(generated_tokens + 1, min(forecast.tokens, room)), forecast.observations)
 

@@ -9,21 +9,12 @@ from typing import NamedTuple
 
 from vramledger.admission.lanes import deleted, inserted, lane, ones, unpacked
 
-
 _MOST_LATE = 16
 
 
-class Line(NamedTuple):
-    """Blocks that grow: `branches * ((min(step, last_step) + base) // size)`, of the size at this place among a pool's sizes."""
-
-    place: int
-    size: int
-    base: int
-    last_step: int
-    branches: int
-
-    def blocks_at(self, step: int) -> int:
-        return self.branches * ((min(step, self.last_step) + self.base) // self.size)
+Line = tuple[int, int, int, int, int]
+"""Blocks that grow, as (place, size, base, last step, branches): `branches * ((min(step, last_step) + base) // size)` of the size at this
+place among a pool's sizes."""
 
 
 class Lines(NamedTuple):
