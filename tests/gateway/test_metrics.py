@@ -265,12 +265,12 @@ def test_what_is_known_of_an_engine_is_told_and_what_is_not_is_absent() -> None:
         queue=QueueState(oldest_age_ns=1_500_000_000),
     )
     values = read(*(telemetry.exposition(state, Counters(), None, accept=accept) for accept in ("", OPEN)))
-    known = {name for name, labels in values if dict(labels).get("instance") == WHOLE.name}
+    known = {name for name, labels in values if dict(labels).get("upstream") == WHOLE.name}
     assert known == {
-        name for metric in (*table.OF_INSTANCES, table.INSTANCE_INFO) for name in metric.sample_names
+        name for metric in (*table.OF_UPSTREAMS, table.UPSTREAM_INFO) for name in metric.sample_names
     }
-    silent = {name for name, labels in values if dict(labels).get("instance") == "silent"}
-    assert silent == {"vramledger_used_blocks", "vramledger_instance_info"}
+    silent = {name for name, labels in values if dict(labels).get("upstream") == "silent"}
+    assert silent == {"vramledger_used_blocks", "vramledger_upstream_info"}
     assert of(values, "engine_state_age_seconds") == {WHOLE.name: 7e-9}
     assert of(values, "queue_oldest_age_seconds") == {"": 1.5}
 
@@ -293,7 +293,7 @@ def test_every_counter_is_told() -> None:
     fields = {field.name for field in msgspec.structs.fields(Counters)}
     assert {metric.field for metric in table.OF_COUNTERS} | table.NOT_TOLD == fields
     assert {field.name for field in msgspec.structs.fields(InstanceState)} - {"name", "engine"} == {
-        metric.field for metric in table.OF_INSTANCES
+        metric.field for metric in table.OF_UPSTREAMS
     }
 
 

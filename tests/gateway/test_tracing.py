@@ -129,7 +129,7 @@ def test_a_request_is_a_tree_of_spans() -> None:
         "gen_ai.usage.output_tokens": 3,
         "http.response.status_code": 200,
         "vramledger.request": 1,
-        "vramledger.instance": "left",
+        "vramledger.upstream": "left",
         "vramledger.outcome": "completed",
         "vramledger.verdict": "admit",
         "vramledger.rule": "fits",

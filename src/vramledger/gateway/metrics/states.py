@@ -24,10 +24,10 @@ def counter_series(counters: Counters) -> Iterator[Series]:
 
 
 def instance_series(states: tuple[InstanceState, ...]) -> Iterator[Series]:
-    for metric in table.OF_INSTANCES:
+    for metric in table.OF_UPSTREAMS:
         values = [((state.name,), value) for state in states if (value := _value(metric, state)) is not None]
         yield Series(metric=metric, values=values)
-    yield Series(metric=table.INSTANCE_INFO, values=[((state.name, state.engine), 1) for state in states])
+    yield Series(metric=table.UPSTREAM_INFO, values=[((state.name, state.engine), 1) for state in states])
 
 
 def _value(metric: Metric, state: object) -> float:

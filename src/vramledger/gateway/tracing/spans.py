@@ -148,7 +148,7 @@ def _request(
             "error.type": error if record.outcome in FAILED else None,
             "vramledger.request": facts.number,
             "vramledger.tenant": plain_word(record.tenant) or None,
-            "vramledger.instance": instance or None,
+            "vramledger.upstream": instance or None,
             "vramledger.outcome": record.outcome,
             "vramledger.verdict": verdict,
             "vramledger.rule": rule,
