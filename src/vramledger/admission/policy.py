@@ -13,7 +13,7 @@ from vramledger.admission.decision import Admission, Decision, Rule
 from vramledger.admission.fair_queue import FairQueue
 from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.room import Room
-from vramledger.admission.service_time import ServiceTime
+from vramledger.admission.service_time import Load, ServiceTime
 from vramledger.admission.settings import PolicySettings
 from vramledger.admission.triage import Rate, Triage
 
@@ -71,6 +71,26 @@ class Policy:
     def most_blocks(self) -> int:
         """The most that it may come to hold, by the books."""
         return self._room.most_blocks
+
+    @property
+    def promised_blocks(self) -> int:
+        """Blocks for tokens of admitted prompts that are still to be computed."""
+        return self._room.promised_blocks
+
+    @property
+    def load(self) -> Load:
+        """What the engine has to do, by the books."""
+        return self._room.load
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether all that is admitted from now on is reserved its bound (`Reservation.NO_EVICT`), whatever the settings say: for as long as what
+        the instance holds is not known."""
+        return self._room.is_careful
+
+    @is_careful.setter
+    def is_careful(self, is_careful: bool) -> None:
+        self._room.is_careful = is_careful
 
     def would(self, candidate: Candidate, view: AdmissionView, now_ps: int) -> Decision:
         """What a request would be told, were it first in its line: it is neither let in nor kept."""

@@ -57,6 +57,20 @@ class Room:
         return identity in self._books
 
     @property
+    def is_careful(self) -> bool:
+        """Whether bounds are reserved, whatever the settings say."""
+        return self._reservation is not self._settings.reservation
+
+    @is_careful.setter
+    def is_careful(self, is_careful: bool) -> None:
+        self._reservation = Reservation.NO_EVICT if is_careful else self._settings.reservation
+
+    @property
+    def promised_blocks(self) -> int:
+        """Blocks for tokens of admitted prompts that are still to be computed."""
+        return ceil_div(self._books.prefill_tokens, self.need.block_tokens)
+
+    @property
     def held_blocks(self) -> int:
         """Blocks in use now."""
         return self._books.blocks_now()
@@ -150,7 +164,7 @@ class Room:
         self._sequences += candidate.branches
         self._kv_tokens += candidate.prompt_tokens * candidate.branches
         self.lengths.start(candidate)
-        if self._reservation is Reservation.RISK:
+        if self._settings.reservation is Reservation.RISK:
             self._put_risk(candidate, 0)
 
     def progress(self, identity: int, generated_tokens: int) -> None:
@@ -168,7 +182,7 @@ class Room:
         books.progress(identity, generated_tokens, reserved)
         if identity in self._risky_books:
             self._risky_books.progress(identity, generated_tokens, reserved)
-        is_risk = self._reservation is Reservation.RISK
+        is_risk = self._settings.reservation is Reservation.RISK
         if is_risk and bin_of(before) != bin_of(generated_tokens):
             self._put_risk(candidate, generated_tokens)
 

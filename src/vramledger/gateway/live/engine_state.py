@@ -1,0 +1,73 @@
+"""What an engine says of the moment, in blocks of its pool. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from vramledger.gateway.live.capacity import Capacity
+from vramledger.observation import Sample
+from vramledger.units import ceil_div
+
+
+class EngineState(Struct, frozen=True, kw_only=True):
+    """Between `asked_ns` and `answered_ns` it was so; each figure None where the engine does not tell it.
+
+    `used_blocks` are held by requests, and `totals` are its counters since its start, by the names of `engines.metrics_table`.
+    """
+
+    asked_ns: int
+    answered_ns: int
+    used_blocks: int | None = None
+    running_count: int | None = None
+    waiting_count: int | None = None
+    totals: Mapping[str, float] = {}
+
+    def is_of_a_later_start_than(self, earlier: EngineState) -> bool:
+        """A counter fell: the engine was started anew in between."""
+        return any(value < earlier.totals.get(name, value) for name, value in self.totals.items())
+
+
+def state_of(
+    samples: Iterable[Sample], capacity: Capacity, *, asked_ns: int, answered_ns: int
+) -> EngineState:
+    """Figures of several ranks or replicas behind one address: counts are summed over replicas, of use the fullest one's is taken.
+    What two paths tell is told once."""
+    most: dict[str, float] = {}
+    by_source: dict[tuple[str, str], float] = {}
+    for sample in samples:
+        if sample.value < 0:
+            continue
+        most[sample.name] = max(most.get(sample.name, 0), sample.value)
+        told = sample.name, sample.source
+        by_source[told] = by_source.get(told, 0) + sample.value
+    summed: dict[str, float] = {}
+    for (name, _), value in by_source.items():
+        summed[name] = max(summed.get(name, 0), value)
+    totals = {name: value for name, value in summed.items() if name.startswith("total_")}
+    return EngineState(
+        asked_ns=asked_ns,
+        answered_ns=answered_ns,
+        used_blocks=_used_blocks(most, capacity),
+        running_count=_whole(summed, "running_requests"),
+        waiting_count=_whole(summed, "waiting_requests"),
+        totals=totals,
+    )
+
+
+def _used_blocks(values: Mapping[str, float], capacity: Capacity) -> int | None:
+    usable = capacity.layout.usable_blocks
+    if "kv_used_blocks" in values:
+        used = int(values["kv_used_blocks"])
+    elif "kv_used_tokens" in values:
+        used = ceil_div(int(values["kv_used_tokens"]), capacity.layout.key_tokens)
+    elif "kv_usage_ratio" in values:
+        used = round(values["kv_usage_ratio"] * usable)
+    else:
+        return None
+    return min(used, usable)
+
+
+def _whole(values: Mapping[str, float], name: str) -> int | None:
+    return int(values[name]) if name in values else None

@@ -1,0 +1,206 @@
+"""One engine behind the gateway: its policy, its books beside its word, and whether it takes requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from msgspec.structs import replace
+
+from vramledger.admission.candidate import Candidate
+from vramledger.admission.policy import Policy
+from vramledger.admission.settings import PolicySettings, Reservation
+from vramledger.gateway.admitter import RequestFacts
+from vramledger.gateway.live.candidates import candidate_of
+from vramledger.gateway.live.capacity import Capacity
+from vramledger.gateway.live.engine_state import EngineState
+from vramledger.gateway.live.pace import ReleasePace
+from vramledger.gateway.live.reconciling import Reconciled
+from vramledger.gateway.live.service_times import LearnedTimes
+from vramledger.gateway.live.view import LiveView
+from vramledger.gateway.snapshot import InstanceState
+
+TIMES_UNREACHABLE = 2
+"""So many vain questions in a row, and it is down."""
+
+
+class Condition(Enum):
+    OPENING = "opening"
+    """It has not said yet what it has."""
+    UP = "up"
+    DOWN = "down"
+    """No connection can be made."""
+    DRAINING = "draining"
+    """It finishes what it has, by its operator's word."""
+
+
+class Instance:
+    """`settings_for` makes a policy's settings of what the engine has. All calls come from one thread, in order of time."""
+
+    def __init__(self, name: str, place: int, settings_for: Callable[[Capacity], PolicySettings]) -> None:
+        self.name = name
+        self.place = place
+        self.engine = ""
+        """Which it is, as far as is known."""
+        self.suspected: Callable[[], None] = _nobody
+        """To be called when a request to it failed: it is asked at once whether it is there."""
+        self.condition = Condition.OPENING
+        self.capacity: Capacity | None = None
+        self.times = LearnedTimes()
+        self.pace = ReleasePace()
+        self.reconciled = Reconciled()
+        self.restarts = 0
+        self.readings = 0
+        self.failed_readings = 0
+        self.silent = 0
+        """Admitted requests that do not stream: how far they are is told at their end."""
+        self.dead_before_ns = 0
+        """What was admitted before that has ended with the engine that had it."""
+        self._settings_for = settings_for
+        self._settings: PolicySettings | None = None
+        self._policy: Policy | None = None
+        self._view: LiveView | None = None
+        self._unreachable = 0
+
+    @property
+    def takes_new(self) -> bool:
+        return self.condition is Condition.UP and self._policy is not None
+
+    @property
+    def policy(self) -> Policy:
+        assert self._policy is not None
+        return self._policy
+
+    @property
+    def block_tokens(self) -> int:
+        return 1 if self.capacity is None else self.capacity.layout.key_tokens
+
+    @property
+    def is_open(self) -> bool:
+        return self._policy is not None
+
+    def open(self, capacity: Capacity) -> None:
+        """The engine has so much. Where that differs from before, a new policy begins with nothing admitted and nothing learned."""
+        if capacity == self.capacity and self._policy is not None:
+            return
+        self.restarts += self.is_open
+        self.capacity, self.engine = capacity, capacity.engine
+        self._settings = self._settings_for(capacity)
+        self._policy = Policy(self._settings, self.times)
+        self.reconciled = Reconciled()
+        self._view = LiveView(self._settings, self._policy, self.reconciled)
+        self.silent = 0
+        if self.condition is Condition.OPENING:
+            self.condition = Condition.UP
+
+    def drain(self) -> None:
+        """It is given no more."""
+        self.condition = Condition.DRAINING
+
+    def view(self, now_ns: int) -> LiveView:
+        """What its policy sees now."""
+        view = self._view
+        assert view is not None
+        view.now_ns = now_ns
+        self.policy.is_careful = self.reconciled.is_careful(now_ns)
+        return view
+
+    def candidate(self, facts: RequestFacts, cohort: str) -> Candidate:
+        capacity, settings = self.capacity, self._settings
+        assert capacity is not None and settings is not None
+        return candidate_of(
+            facts,
+            capacity,
+            cohort,
+            limit_blocks=settings.limit_blocks,
+            safety_tokens=settings.safety_tokens,
+            is_strict=settings.reservation is Reservation.NO_EVICT,
+        )
+
+    def explained_blocks(self) -> int:
+        """The most that the engine may hold of what was admitted."""
+        policy = self.policy
+        return max(policy.held_blocks, policy.most_blocks) if self.silent else policy.held_blocks
+
+    def going(self, now_ns: int) -> None:
+        """A request is about to leave the books."""
+        if self.reconciled.state is not None:
+            self.reconciled.books_had(self.explained_blocks(), now_ns)
+
+    def answered(self, state: EngineState, *, held_blocks: int, explained_blocks: int) -> bool:
+        """It was asked and answered; the counts are the books' of when it was. True if it is another engine than before."""
+        before = self.reconciled.state
+        was_down = self.condition is Condition.DOWN
+        is_new = before is not None and (was_down or state.is_of_a_later_start_than(before))
+        if is_new and before is not None:
+            self.restarts += 1
+            self.dead_before_ns = before.asked_ns
+            self.reconciled.forget()
+        self.readings += 1
+        self._reached()
+        self.reconciled.told(
+            state,
+            held_blocks=held_blocks,
+            explained_blocks=max(explained_blocks, self.explained_blocks()) if self.is_open else 0,
+        )
+        return is_new
+
+    def unanswered(self, *, is_unreachable: bool) -> None:
+        """It was asked in vain. Silence makes its word old; only where no connection can be made is it down."""
+        self.failed_readings += 1
+        self._unreachable = self._unreachable + 1 if is_unreachable else 0
+        if self._unreachable >= TIMES_UNREACHABLE and self.condition is Condition.UP:
+            self.condition = Condition.DOWN
+
+    def _reached(self) -> None:
+        self._unreachable = 0
+        if self.condition is Condition.DOWN:
+            self.condition = Condition.UP
+
+    def snapshot(self, now_ns: int) -> InstanceState:
+        """The instance in numbers."""
+        capacity, policy, reconciled = self.capacity, self._policy, self.reconciled
+        told = InstanceState(
+            name=self.name,
+            engine=self.engine,
+            is_up=self.condition in (Condition.UP, Condition.DRAINING),
+            total_restarts=self.restarts,
+            total_readings=self.readings,
+            total_failed_readings=self.failed_readings,
+        )
+        if capacity is None or policy is None or self._settings is None:
+            return told
+        state, usable = reconciled.state, capacity.layout.usable_blocks
+        used = state.used_blocks if state is not None else None
+        return replace(
+            told,
+            age_ns=reconciled.age_ns(now_ns),
+            block_size=capacity.layout.key_tokens,
+            total_blocks=usable,
+            used_blocks=used,
+            free_blocks=None if used is None else usable - used,
+            running_requests=state.running_count if state is not None else None,
+            waiting_requests=state.waiting_count if state is not None else None,
+            booked_blocks=policy.held_blocks,
+            reserved_blocks=policy.most_blocks,
+            limit_blocks=self._settings.limit_blocks,
+            admitted_requests=policy.admitted_count,
+            queued_requests=policy.queued_count,
+            foreign_blocks=reconciled.foreign_blocks,
+            doubt_blocks=reconciled.doubt_blocks(usable, now_ns),
+            disagreement_blocks=reconciled.disagreement_blocks,
+            is_careful=reconciled.is_careful(now_ns),
+            logical_tokens=policy.load.kv_tokens,
+            total_prompt_tokens=_total(state, "total_prompt_tokens"),
+            total_output_tokens=_total(state, "total_generated_tokens"),
+            total_reused_tokens=_total(state, "total_prefix_hit_tokens"),
+            total_evicted_tokens=_total(state, "total_evicted_tokens"),
+            total_preempted_requests=_total(state, "total_preempted_requests"),
+        )
+
+
+def _nobody() -> None: ...
+
+
+def _total(state: EngineState | None, name: str) -> int | None:
+    return int(state.totals[name]) if state is not None and name in state.totals else None

@@ -1,0 +1,73 @@
+"""What the policy sees of a live instance: its books, and beyond them what the engine says."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from vramledger.admission.candidate import Candidate
+from vramledger.admission.policy import Policy
+from vramledger.admission.settings import PolicySettings, Reservation
+from vramledger.gateway.live.reconciling import Reconciled
+
+
+class PrefixCredit(Protocol):
+    """Who knows what of a prompt is surely cached."""
+
+    def cached_tokens(self, candidate: Candidate) -> int: ...
+
+
+class LiveView:
+    """An `AdmissionView` at `now_ns`, which its owner sets before the policy is asked.
+
+    Held is what the books say, what is foreign to them, and what is kept back while the engine's word is old. Under `OPTIMISTIC`, where outputs
+    are not reserved, no more is free than the engine itself says less what was let in since.
+    """
+
+    def __init__(
+        self,
+        settings: PolicySettings,
+        policy: Policy,
+        reconciled: Reconciled,
+        prefixes: PrefixCredit | None = None,
+    ) -> None:
+        self._usable_blocks = settings.layout.usable_blocks
+        self._is_optimistic = settings.reservation is Reservation.OPTIMISTIC
+        self._policy = policy
+        self._reconciled = reconciled
+        self._prefixes = prefixes
+        self.now_ns = 0
+
+    @property
+    def used_blocks(self) -> int:
+        reconciled = self._reconciled
+        beyond = reconciled.foreign_blocks + reconciled.doubt_blocks(self._usable_blocks, self.now_ns)
+        return min(self._usable_blocks, self._policy.held_blocks + beyond)
+
+    @property
+    def free_blocks(self) -> int:
+        reconciled, state = self._reconciled, self._reconciled.state
+        free = self._usable_blocks - self.used_blocks
+        if self._is_optimistic:
+            # Room takes what is promised to prompts that are not computed yet off again.
+            free += self._policy.promised_blocks
+            if state is not None and state.used_blocks is not None:
+                since = max(0, self._policy.held_blocks - reconciled.held_then_blocks)
+                free = min(
+                    free, self._usable_blocks - state.used_blocks - since + self._policy.promised_blocks
+                )
+        return max(0, free)
+
+    @property
+    def running_count(self) -> int:
+        state = self._reconciled.state
+        told = state.running_count if state is not None else None
+        return self._policy.admitted_count if told is None else told
+
+    @property
+    def waiting_count(self) -> int:
+        """In the engine's own queue."""
+        state = self._reconciled.state
+        return (state.waiting_count or 0) if state is not None else 0
+
+    def cached_tokens(self, candidate: Candidate) -> int:
+        return 0 if self._prefixes is None else self._prefixes.cached_tokens(candidate)
