@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from vramledger.errors import InputError
 from vramledger.gateway.admitter import Kind, RequestFacts
-from vramledger.gateway.request_facts import BadBody, facts_of, kind_of, read_body
+from vramledger.gateway.output_bounds import BadBody
+from vramledger.gateway.request_facts import facts_of, kind_of, read_body
 from vramledger.gateway.settings import Upstream, upstream_from_url
 
 
@@ -80,20 +81,80 @@ def test_prompts_are_sized_by_what_they_hold(
     assert (told.number, told.arrival_ns, told.kind) == (7, 3, kind)
 
 
+CHAT, COMPLETION, RESPONSE, MESSAGE = Kind.CHAT, Kind.COMPLETION, Kind.RESPONSE, Kind.MESSAGE
+
+
 @pytest.mark.parametrize(
-    ("asked", "bound"),
+    ("engine", "kind", "asked", "bound"),
     [
-        ({"max_tokens": 5}, 5),
-        ({"max_tokens": 5, "max_completion_tokens": 9}, 9),
-        ({"max_output_tokens": 4}, 4),
-        ({"n_predict": -1}, None),
-        ({"max_tokens": None}, None),
-        ({"sampling_params": {"max_new_tokens": 6}}, 6),
-        ({}, None),
+        # Of an engine that is not known, the largest bound that any would read.
+        ("", COMPLETION, {"max_tokens": 5}, 5),
+        ("", COMPLETION, {"max_tokens": 5, "max_completion_tokens": 9, "n_predict": 7}, 9),
+        ("", COMPLETION, {"sampling_params": {"max_new_tokens": 6}, "max_tokens": 4}, 6),
+        ("", COMPLETION, {"n_predict": -1}, None),
+        ("", COMPLETION, {}, None),
+        # What vLLM 0.32.0 generated when it was asked for the same, told to ignore ends.
+        ("vllm", COMPLETION, {"prompt": "a"}, 16),
+        ("vllm", COMPLETION, {"prompt": "a", "max_completion_tokens": 5}, 16),
+        ("vllm", COMPLETION, {"prompt": "a", "max_tokens": 3, "max_completion_tokens": 5}, 3),
+        ("vllm", CHAT, {"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ("vllm", CHAT, {"max_output_tokens": 5, "max_tokens": 4}, 4),
+        ("vllm", CHAT, {"sampling_params": {"max_new_tokens": 1}, "max_tokens": 4}, 4),
+        ("vllm", CHAT, {}, None),
+        ("vllm", RESPONSE, {"max_tokens": 4, "max_output_tokens": 3}, 3),
+        ("vllm", RESPONSE, {"max_tokens": 4}, None),
+        ("vllm", MESSAGE, {"max_tokens": 4}, 4),
+        # Null is its default since 0.24 and was no bound before.
+        ("vllm", COMPLETION, {"prompt": "a", "max_tokens": None}, None),
+        # What llama.cpp build 11549 generated.
+        ("llamacpp", COMPLETION, {"prompt": "a"}, None),
+        ("llamacpp", COMPLETION, {"prompt": "a", "max_tokens": 3, "n_predict": 5}, 5),
+        ("llamacpp", COMPLETION, {"prompt": "a", "max_tokens": 3, "max_completion_tokens": 5}, 5),
+        ("llamacpp", COMPLETION, {"prompt": "a", "n_predict": 3, "max_tokens": 5}, 3),
+        ("llamacpp", CHAT, {"n_predict": 3, "max_tokens": 5}, 3),
+        ("llamacpp", CHAT, {"max_tokens": -1}, None),
+        ("llamacpp", COMPLETION, {"n_predict": -1, "max_tokens": 5}, None),
+        ("llamacpp", RESPONSE, {"max_output_tokens": 3, "max_tokens": 5}, 3),
+        ("llamacpp", RESPONSE, {"max_tokens": 5}, 5),
+        # By SGLang's sources.
+        ("sglang", COMPLETION, {"prompt": "a"}, 16),
+        ("sglang", COMPLETION, {"text": "a"}, 128),
+        ("sglang", COMPLETION, {"text": "a", "max_tokens": 3}, 128),
+        ("sglang", COMPLETION, {"text": "a", "sampling_params": {"max_new_tokens": 6}}, 6),
+        ("sglang", COMPLETION, {"text": "a", "sampling_params": {"max_new_tokens": None}}, None),
+        ("sglang", COMPLETION, {"text": ["a", "b"], "sampling_params": [{"max_new_tokens": 6}, {}]}, 128),
+        ("sglang", COMPLETION, {"prompt": "a", "text": "b", "sampling_params": {"max_new_tokens": 600}}, 600),
+        ("sglang", CHAT, {"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ("tensorrt-llm", COMPLETION, {"prompt": "a"}, None),
+        ("tensorrt-llm", COMPLETION, {"prompt": "a", "max_tokens": 4}, 4),
     ],
 )
-def test_the_users_bound_of_output(asked: dict[str, object], bound: int | None) -> None:
-    assert facts(Kind.COMPLETION, asked).max_output_tokens == bound
+def test_the_bound_of_output_is_the_one_that_the_engine_reads(
+    engine: str, kind: Kind, asked: dict[str, object], bound: int | None
+) -> None:
+    assert facts_of(kind, asked, number=1, arrival_ns=0, engine=engine).max_output_tokens == bound
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "branches"),
+    [
+        ("vllm", {"n": 2, "best_of": 5}, 5),
+        ("vllm", {"n": 2, "use_beam_search": True}, 2),
+        ("sglang", {"n": 2, "best_of": 5}, 2),
+        ("sglang", {"sampling_params": [{"n": 3}, {}]}, 3),
+        ("llamacpp", {"n": 2, "best_of": 5}, 2),
+        ("llamacpp", {"n_cmpl": 2}, 2),
+        ("tensorrt-llm", {"use_beam_search": True, "best_of": 4}, 4),
+        ("", {"n": None}, 1),
+    ],
+)
+def test_sequences_of_one_prompt(engine: str, asked: dict[str, object], branches: int) -> None:
+    assert facts_of(COMPLETION, asked, number=1, arrival_ns=0, engine=engine).branches == branches
+
+
+def test_of_prompts_by_several_names_the_longest_is_priced() -> None:
+    assert facts(COMPLETION, {"prompt": "a", "text": "bcd"}).prompt_bytes == 3
+    assert facts(COMPLETION, {"text": "abc", "input_ids": [1, 2, 3, 4]}).prompt is not None
 
 
 def test_embeddings_produce_no_output() -> None:

@@ -14,10 +14,11 @@ from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.endings import ending_of, note_errors
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
+from vramledger.gateway.output_bounds import BadBody
 from vramledger.gateway.record import Observers, RequestRecord
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Reply, error_reply, refusal, ticket_headers
-from vramledger.gateway.request_facts import ANYBODY, BadBody, facts_of, kind_of, read_body
+from vramledger.gateway.request_facts import ANYBODY, facts_of, kind_of, read_body
 from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.settings import Timeouts, Upstream
 from vramledger.gateway.stages import Asked, Doorkeeper, PromptCounter, Visitor

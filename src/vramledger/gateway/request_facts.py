@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from vramledger.gateway.admitter import Kind, PromptTokens, RequestFacts, TokenSource
+from vramledger.gateway.output_bounds import BadBody, branches_of, output_bound
 from vramledger.gateway.stages import Visitor
 
 PATHS: Mapping[bytes, Kind] = {
@@ -21,18 +22,13 @@ PATHS: Mapping[bytes, Kind] = {
     b"/embedding": Kind.EMBEDDING,
     b"/generate": Kind.COMPLETION,
 }
-OUTPUT_BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict", "max_new_tokens")
+PROMPT_FIELDS = ("prompt", "input", "text", "input_ids", "content")
 MEDIA_FIELDS = frozenset(
     ("image", "image_url", "input_image", "input_audio", "audio_url", "video", "video_url", "input_file", "file", "source",
      "image_embeds", "image_data", "audio_data", "video_data", "multimodal_data")
 )  # fmt: skip
 """Fields of a message's parts that hold images, sounds, films or files, or point at them."""
-MANY = 1 << 20
 ANYBODY = Visitor()
-
-
-class BadBody(ValueError):
-    """A generation request whose body cannot be priced; the engine could not serve it either."""
 
 
 def path_words(target: bytes) -> list[bytes]:
@@ -67,11 +63,16 @@ def read_body(body: bytes) -> dict[str, object]:
 
 
 def facts_of(
-    kind: Kind, asked: Mapping[str, object], visitor: Visitor = ANYBODY, *, number: int, arrival_ns: int
+    kind: Kind,
+    asked: Mapping[str, object],
+    visitor: Visitor = ANYBODY,
+    *,
+    number: int,
+    arrival_ns: int,
+    engine: str = "",
 ) -> RequestFacts:
-    """Raises BadBody naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
-    parameters = asked.get("sampling_params")
-    settings = {**asked, **parameters} if isinstance(parameters, dict) else asked
+    """`engine` is whose reading of the body goes, as `vramledger.engines` names it; without one the largest that any would read. Raises BadBody
+    naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
     text_bytes, tokens, prompts = _prompt(kind, asked)
     counted = PromptTokens(tokens=tokens, most_tokens=tokens, source=TokenSource.TOKEN_IDS)
     model = asked.get("model")
@@ -81,8 +82,8 @@ def facts_of(
         model=model if isinstance(model, str) else "",
         prompt_bytes=text_bytes,
         prompt=counted if tokens and not text_bytes else None,
-        max_output_tokens=0 if kind is Kind.EMBEDDING else _output_bound(settings),
-        branches=prompts * max(_whole(settings, "n") or 1, _whole(settings, "best_of") or 1),
+        max_output_tokens=output_bound(engine, kind, asked),
+        branches=prompts * branches_of(engine, asked),
         stream=asked.get("stream") is True,
         arrival_ns=arrival_ns,
         tenant=visitor.tenant,
@@ -107,24 +108,6 @@ def _ends_with_tool(asked: Mapping[str, object]) -> bool:
     )
 
 
-def _output_bound(settings: Mapping[str, object]) -> int | None:
-    for name in OUTPUT_BOUNDS:
-        bound = _whole(settings, name)
-        if bound is not None:
-            return bound
-    return None
-
-
-def _whole(settings: Mapping[str, object], name: str) -> int | None:
-    """A count; None where it is absent, null or -1 (llama.cpp: no bound)."""
-    value = settings.get(name)
-    if value is None or value == -1:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MANY * MANY:
-        raise BadBody(f"{name} is not a whole number of a sensible size")
-    return value
-
-
 def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
     """(bytes of text, token ids of the longest prompt, prompts) of what the request brings."""
     if kind in (Kind.CHAT, Kind.MESSAGE):
@@ -145,10 +128,21 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
 
 
 def prompt_of(asked: Mapping[str, object]) -> object:
-    """The prompt of a completion or an embedding, by whichever name an engine calls it."""
-    return next(
-        (asked[name] for name in ("prompt", "input", "text", "input_ids", "content") if name in asked), None
-    )
+    """The prompt of a completion or an embedding, by whichever name an engine calls it; of several the longest, for each engine reads its own."""
+    named = [asked[name] for name in PROMPT_FIELDS if name in asked]
+    return max(named, key=_size) if len(named) > 1 else named[0] if named else None
+
+
+def _size(value: object) -> int:
+    """Bytes of text and numbers of tokens in a value."""
+    size, pending = _text_bytes(value), [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, int):
+            size += 1
+    return size
 
 
 def _text_bytes(value: object) -> int:

@@ -7,7 +7,7 @@
   refuse `messages` with 400), and `POST /v1/messages/count_tokens`.
 - llama.cpp: `POST /apply-template`, then `POST /tokenize` with its special tokens as its own routes do; for what is not a chat in OpenAI's form
   `/v1/responses/input_tokens` and `/v1/messages/count_tokens` (asked of build 11549).
-- TensorRT-LLM's server has no such endpoint (routes of `openai_server.py`, main of 2026).
+- TensorRT-LLM: `POST /_internal/tokenize` with a text, and no chats (main of 2026; releases before have no such endpoint).
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ def _prompts(engine: str, prompt: object) -> list[object] | None:
 
 def _vllm_chat(asked: Mapping[str, object]) -> Dialogue:
     body = {name: asked[name] for name in CHAT_FIELDS if asked.get(name) is not None}
-    body.setdefault("add_generation_prompt", True)
     effort, documents = asked.get("reasoning_effort"), asked.get("documents")
     own = asked.get("chat_template_kwargs")
     template = dict(own) if isinstance(own, dict) else {}
@@ -116,6 +115,15 @@ def _sglang_prompts(asked: Mapping[str, object]) -> Dialogue:
     parts = []
     for text in _list(asked["prompt"]):
         parts.append(_ids((yield _question(b"/tokenize", {"prompt": text}))))
+    return _longest(parts)
+
+
+def _tensorrt_prompts(asked: Mapping[str, object]) -> Dialogue:
+    if asked.get("add_special_tokens") is False:
+        raise ValueError("it adds special tokens")
+    parts = []
+    for text in _list(asked["prompt"]):
+        parts.append(_ids((yield _question(b"/_internal/tokenize", {"prompt": text}))))
     return _longest(parts)
 
 
@@ -161,6 +169,8 @@ _FORMS: Mapping[tuple[str, Kind], Callable[[Mapping[str, object]], Dialogue]] = 
     ("sglang", Kind.COMPLETION): _sglang_prompts,
     ("sglang", Kind.EMBEDDING): _sglang_prompts,
     ("sglang", Kind.MESSAGE): _counted_by(b"/v1/messages/count_tokens"),
+    ("tensorrt-llm", Kind.COMPLETION): _tensorrt_prompts,
+    ("tensorrt-llm", Kind.EMBEDDING): _tensorrt_prompts,
     ("llamacpp", Kind.CHAT): _llamacpp_chat,
     ("llamacpp", Kind.COMPLETION): _llamacpp_prompts,
     ("llamacpp", Kind.EMBEDDING): _llamacpp_prompts,
