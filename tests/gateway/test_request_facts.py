@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from vramledger.errors import InputError
 from vramledger.gateway.admitter import Kind, RequestFacts
-from vramledger.gateway.output_bounds import BadBody
-from vramledger.gateway.request_facts import facts_of, kind_of, read_body
+from vramledger.gateway.request_facts import BadBody, facts_of, kind_of, read_body
 from vramledger.gateway.settings import Upstream, upstream_from_url
 
 

@@ -17,9 +17,9 @@ from vramledger.gateway.upstream_asking import AskingFailed, EngineAnswer, Upstr
 @asynccontextmanager
 async def asking(engine: Engine, *, most_open: int = 4) -> AsyncIterator[UpstreamAsking]:
     one = UpstreamAsking(
-        Upstream(host="127.0.0.1", port=engine.port),
+        Upstream(host="127.0.0.1", port=engine.port, authorization=b"Bearer key"),
         most_open=most_open,
-        headers=[(b"authorization", b"Bearer key")],
+        headers=[(b"x-more", b"1")],
     )
     try:
         yield one
@@ -46,6 +46,7 @@ def test_an_answer_is_given_whole_and_connections_serve_again() -> None:
             head = engine.calls[1].head.lower()
             for line in (
                 b"authorization: bearer key",
+                b"x-more: 1",
                 b"content-type: application/json",
                 b"content-length: 2",
             ):

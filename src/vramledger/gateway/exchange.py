@@ -14,11 +14,10 @@ from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.endings import ending_of, note_errors
 from vramledger.gateway.messages import IDEMPOTENT, request_bytes
-from vramledger.gateway.output_bounds import BadBody
 from vramledger.gateway.record import Observers, RequestRecord
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Reply, error_reply, refusal, ticket_headers
-from vramledger.gateway.request_facts import ANYBODY, facts_of, kind_of, read_body
+from vramledger.gateway.request_facts import ANYBODY, BadBody, facts_of, kind_of, read_body
 from vramledger.gateway.request_reading import IncomingRequest
 from vramledger.gateway.settings import Timeouts, Upstream
 from vramledger.gateway.stages import Asked, Doorkeeper, PromptCounter, Visitor
@@ -58,6 +57,8 @@ class Exchanges:
         self._clock_ns = clock_ns
         self._observers = observers
         self.open: set[Relay] = set()
+        self.engine = ""
+        """Whose reading of a body goes; "" for the largest that any would read."""
         self.closing = False
         """Whether it is the gateway that ends what it serves."""
 
@@ -100,7 +101,12 @@ class Exchanges:
         try:
             asked = read_body(request.body)
             facts = facts_of(
-                kind, asked, visitor, number=self._desk.next_number(), arrival_ns=self._clock_ns()
+                kind,
+                asked,
+                visitor,
+                number=self._desk.next_number(),
+                arrival_ns=self._clock_ns(),
+                engine=self.engine,
             )
         except BadBody as bad:
             self._counters.bad_requests += 1

@@ -125,6 +125,10 @@ class Gateway:
                 connect_ms=timeouts.connect_ms,
             )
 
+    def reads_as(self, engine: str) -> None:
+        """Whose reading of requests goes for what they may generate, as `vramledger.engines` names it; "" where engines differ or nobody knows."""
+        self._exchanges.engine = engine
+
     def serve(self, connection: ClientConnection, request: IncomingRequest) -> Coroutine[None, None, None]:
         return self._exchanges.serve(connection, request)
 

@@ -17,8 +17,8 @@ from vramledger.gateway.admitter import Kind
 LARGEST = 1 << 40
 
 
-class BadBody(ValueError):
-    """A generation request whose body cannot be priced; the engine could not serve it either."""
+class BadBound(ValueError):
+    """A count that is none, named."""
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ _READINGS: Mapping[tuple[str, Kind], _Reading] = {
 
 def output_bound(engine: str, kind: Kind, asked: Mapping[str, object]) -> int | None:
     """The most tokens of one sequence; None where only the model's length bounds it. Where a body can be read in two ways, and without an `engine`,
-    the larger bound. Raises BadBody for a bound that is none."""
+    the larger bound. Raises BadBound for a bound that is none."""
     if kind is Kind.EMBEDDING:
         return 0
     reading = _READINGS.get((engine, kind))
@@ -96,7 +96,7 @@ def whole(settings: Mapping[str, object], name: str) -> int | None:
     if value is None or value == -1:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        raise BadBody(f"{name} is not a whole number of a sensible size")
+        raise BadBound(f"{name} is not a whole number of a sensible size")
     return value
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from vramledger.gateway.admitter import Kind, PromptTokens, RequestFacts, TokenSource
-from vramledger.gateway.output_bounds import BadBody, branches_of, output_bound
+from vramledger.gateway.output_bounds import BadBound, branches_of, output_bound
 from vramledger.gateway.stages import Visitor
 
 PATHS: Mapping[bytes, Kind] = {
@@ -29,6 +29,10 @@ MEDIA_FIELDS = frozenset(
 )  # fmt: skip
 """Fields of a message's parts that hold images, sounds, films or files, or point at them."""
 ANYBODY = Visitor()
+
+
+class BadBody(ValueError):
+    """A generation request whose body cannot be priced; the engine could not serve it either."""
 
 
 def path_words(target: bytes) -> list[bytes]:
@@ -74,6 +78,10 @@ def facts_of(
     """`engine` is whose reading of the body goes, as `vramledger.engines` names it; without one the largest that any would read. Raises BadBody
     naming what was wrong. Fields of the wrong type are left to the engine unless the price depends on them."""
     text_bytes, tokens, prompts = _prompt(kind, asked)
+    try:
+        bound, branches = output_bound(engine, kind, asked), branches_of(engine, asked)
+    except BadBound as bad:
+        raise BadBody(str(bad)) from bad
     counted = PromptTokens(tokens=tokens, most_tokens=tokens, source=TokenSource.TOKEN_IDS)
     model = asked.get("model")
     return RequestFacts(
@@ -82,8 +90,8 @@ def facts_of(
         model=model if isinstance(model, str) else "",
         prompt_bytes=text_bytes,
         prompt=counted if tokens and not text_bytes else None,
-        max_output_tokens=output_bound(engine, kind, asked),
-        branches=prompts * branches_of(engine, asked),
+        max_output_tokens=bound,
+        branches=prompts * branches,
         stream=asked.get("stream") is True,
         arrival_ns=arrival_ns,
         tenant=visitor.tenant,

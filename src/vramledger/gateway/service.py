@@ -226,6 +226,8 @@ class GatewayService:
             try:
                 instances = self.engines.instances()
                 self.counter.engines_known(instances)
+                engines = {instance.engine for instance in instances}
+                self.gateway.reads_as(engines.pop() if len(engines) == 1 else "")
                 for place, instance in enumerate(instances):
                     if instance.is_up is not None and instance.is_up != self._up[place]:
                         self._up[place] = instance.is_up

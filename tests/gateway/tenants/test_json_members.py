@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramledger.gateway.output_bounds import BadBody
-from vramledger.gateway.request_facts import read_body
+from vramledger.gateway.request_facts import BadBody, read_body
 from vramledger.gateway.tenants.json_members import member_name, members, with_member
 
 NAMES = st.sampled_from(["cache_salt", "model", "messages", 'a"}{,', "cache\\salt", "ü", ""]) | st.text(

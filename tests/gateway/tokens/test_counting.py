@@ -15,8 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from gateway.client import until
 from gateway.engine import Call, Engine, Script
 from vramledger.gateway.admitter import Ended, Ending, Kind, PromptTokens, RequestFacts, TokenSource
-from vramledger.gateway.output_bounds import BadBody
-from vramledger.gateway.request_facts import facts_of, read_body
+from vramledger.gateway.request_facts import BadBody, facts_of, read_body
 from vramledger.gateway.settings import Upstream
 from vramledger.gateway.tokens.chat_template import ChatTemplate
 from vramledger.gateway.tokens.circuit import Circuit

@@ -60,6 +60,8 @@ class ChatTemplate:
 
     def render(self, asked: Mapping[str, object]) -> str:
         """The prompt of a chat's request. Raises Unrenderable."""
+        if asked.get("chat_template"):
+            raise Unrenderable("the request brings a template of its own")
         own = asked.get("chat_template_kwargs")
         settings: dict[str, Any] = {**self._tokens, **(own if isinstance(own, dict) else {})}
         for name in ("documents", "reasoning_effort"):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from vramledger.gateway.admitter import Ending, Kind, PromptTokens, RequestFacts, TokenSource
 from vramledger.gateway.request_facts import prompt_of, texts_in
 from vramledger.gateway.tokens.chat_template import Unrenderable
-from vramledger.gateway.tokens.counted_cache import CountedCache, CountedPrompt, name_of
+from vramledger.gateway.tokens.counted_cache import CountedCache, CountedPrompt, Name, name_of
 from vramledger.gateway.tokens.engine_counting import LARGE_BYTES, EngineCounting
 from vramledger.gateway.tokens.lengths import Length, LengthModel
 from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer
@@ -175,6 +175,7 @@ class Counting:
             self.tally.wrong += noted.counted != reported
 
     def close(self) -> None:
+        """Ends what is being counted."""
         self._off_loop.close()
 
     def _leaves_open(self, told: PromptTokens, kind: Kind) -> bool:
@@ -191,8 +192,8 @@ class Counting:
     async def _by_engine(self, question: _Question, noted: _Noted) -> PromptTokens | None:
         if not self.engines:
             return None
-        name = await self._name(question)
-        known = self.cache.get((name, TokenSource.ENGINE)) if name is not None else None
+        name = await self._name(question, TokenSource.ENGINE)
+        known = self.cache.get(name) if name is not None else None
         if known is None:
             for engine in self.engines:
                 told = await engine.count(question.facts.kind, question.asked, question.facts.prompt_bytes)
@@ -203,7 +204,7 @@ class Counting:
             else:
                 return None
             if name is not None:
-                self.cache.put((name, TokenSource.ENGINE), known)
+                self.cache.put(name, known)
         return self._exactly(known, TokenSource.ENGINE, question.facts, noted)
 
     async def _by_tokenizer(self, question: _Question, noted: _Noted) -> PromptTokens | None:
@@ -211,8 +212,8 @@ class Counting:
         if tokenizer is None:
             return None
         is_whole = facts.kind in WITH_IDS and (facts.kind is not Kind.CHAT or tokenizer.template is not None)
-        name = await self._name(question)
-        known = self.cache.get((name, TokenSource.TOKENIZER)) if name is not None else None
+        name = await self._name(question, TokenSource.TOKENIZER)
+        known = self.cache.get(name) if name is not None else None
         if known is None:
             work = _tokenizing(tokenizer, facts.kind if is_whole else None, question.asked)
             is_long = question.shape.characters + question.shape.json_bytes > LOCAL_CHARACTERS
@@ -223,7 +224,7 @@ class Counting:
             keys = await self._keys(ids, question.seed) if is_whole and question.shape.prompts == 1 else ()
             known = CountedPrompt(tokens=len(ids), keys=keys)
             if name is not None:
-                self.cache.put((name, TokenSource.TOKENIZER), known)
+                self.cache.put(name, known)
         if is_whole:
             return self._exactly(known, TokenSource.TOKENIZER, facts, noted)
         noted.text_tokens = known.tokens
@@ -270,7 +271,8 @@ class Counting:
             ids = ids[0]
         if not self.settings.keys or not isinstance(ids, list) or len(ids) != prompt.tokens:
             return prompt
-        return replace(prompt, keys=await self._keys(ids, seed_of(self._secret, facts, asked)))
+        seed = seed_of(self._secret, facts, asked)
+        return replace(prompt, keys=await self._keys(ids, seed))
 
     async def _keys(self, ids: Sequence[int] | None, seed: bytes) -> tuple[int, ...]:
         if ids is None or not self.settings.keys:
@@ -282,15 +284,17 @@ class Counting:
             keys += turn
         return tuple(keys)
 
-    async def _name(self, question: _Question) -> bytes | None:
-        if not question.named:
-            question.named = True
-            work = question.make_name
+    async def _name(self, question: _Question, source: TokenSource) -> Name | None:
+        """What the cache knows it by; None for what cannot be named."""
+        if not question.is_named:
+            question.is_named = True
             try:
-                question.name = await self._apart(work, question.facts.prompt_bytes > LARGE_BYTES)
+                question.name = await self._apart(
+                    question.make_name, question.facts.prompt_bytes > LARGE_BYTES
+                )
             except (Busy, ValueError, TypeError, RecursionError):
                 question.name = None
-        return question.name
+        return None if question.name is None else (question.name, source)
 
     async def _apart(self, work: Callable[[], Result], is_long: bool) -> Result:
         return await self._off_loop.run(work) if is_long else work()
@@ -315,13 +319,17 @@ class _Question:
     """One request while it is counted."""
 
     def __init__(
-        self, asked: Mapping[str, object], facts: RequestFacts, shape: PromptShape, secret: bytes
+        self,
+        asked: Mapping[str, object],
+        facts: RequestFacts,
+        shape: PromptShape,
+        secret: bytes,
     ) -> None:
         self.asked = asked
         self.facts = facts
         self.shape = shape
         self.seed = seed_of(secret, facts, asked)
-        self.named = False
+        self.is_named = False
         self.name: bytes | None = None
 
     def make_name(self) -> bytes:
