@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: fidelity-blocks cache-curves
+.PHONY: fidelity-blocks cache-curves alerts
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -60,6 +60,12 @@ docs: accuracy
 	$(BIN)/python -m vramledger.report.schema schema
 	$(BIN)/python -m tools.search_page
 	$(BIN)/python -m tools.diagnosis_page
+	$(BIN)/python -m tools.gateway_dashboard
+	$(BIN)/python -m tools.observability_page
+
+# Prometheus' own tool on the gateway's rules and alerts, with their unit tests (Debian: apt-get install prometheus).
+alerts:
+	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules vramledger-alerts.test.yml
 
 # Plans against the classes of a vLLM installation: make conformance VLLM=0.32.0 VLLM_VENV=.vllm (needs uv and
 # 2 GB). DEVICE=H100 asks its CUDA platform instead of the CPU's; no GPU is needed for either.

@@ -13,6 +13,7 @@ from vramledger.gateway.admitter import Admitter
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.record import Observer
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
+from vramledger.gateway.stages import PromptCounter
 
 CHAT = "/v1/chat/completions"
 
@@ -86,6 +87,7 @@ async def gateway_to(
     limits: Limits | None = None,
     timeouts: Timeouts | None = None,
     observers: Sequence[Observer] = (),
+    counter: PromptCounter | None = None,
 ) -> AsyncIterator[Gateway]:
     gateway = Gateway(
         Upstream(host="127.0.0.1", port=engine.port),
@@ -93,6 +95,7 @@ async def gateway_to(
         limits=limits,
         timeouts=timeouts,
         observers=observers,
+        counter=counter,
     )
     await gateway.start("127.0.0.1", 0)
     try:
