@@ -35,6 +35,10 @@ class Deadlines:
         self._quantile = quantile
         self._confidence = confidence
 
+    def adopt(self, *, quantile: float, confidence: float) -> None:
+        """Judges by another quantile from now on."""
+        self._quantile, self._confidence = quantile, confidence
+
     def possible(self, candidate: Candidate, uncached_tokens: int, load: Load, now_ps: int) -> Possible:
         """What is possible beside a load."""
         service_time = self._service_time

@@ -50,6 +50,12 @@ class FairQueue:
         for name in sorted(self._lines):
             yield from (entry[3] for entry in self._lines[name])
 
+    def adopt(self, weights: Mapping[int, int], ageing_ps: int | None) -> None:
+        """Other weights from now on. What each tenant has had stays as it was, over its weight of then."""
+        parts = lcm(*weights.values())
+        self._had = {tenant: had * parts // self._parts for tenant, had in self._had.items()}
+        self._weights, self._parts, self._ageing_ps = dict(weights), parts, ageing_ps
+
     def add(self, candidate: Candidate, tokens: int) -> None:
         """It waits; `tokens` is what it will be charged with."""
         self._lift(candidate.tenant)

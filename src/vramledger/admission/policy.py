@@ -14,8 +14,9 @@ from vramledger.admission.fair_queue import FairQueue
 from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.room import Room
 from vramledger.admission.service_time import Load, ServiceTime
-from vramledger.admission.settings import PolicySettings
+from vramledger.admission.settings import ADOPTED, PolicySettings
 from vramledger.admission.triage import Rate, Triage
+from vramledger.errors import InputError
 
 
 class Policy:
@@ -46,6 +47,23 @@ class Policy:
         self._rate = Rate(settings.limit_blocks)
         self._works: dict[int, int] = {}
         self._puts_behind = settings.puts_behind and service_time is not None
+
+    def adopt(self, settings: PolicySettings) -> None:
+        """Goes by others of the `settings.ADOPTED` from now on; what was let in or waits is not touched. Raises InputError naming what else
+        differs, and then nothing has changed."""
+        before = self._settings
+        kept = [
+            name
+            for name in PolicySettings.__struct_fields__
+            if name not in ADOPTED and getattr(settings, name) != getattr(before, name)
+        ]
+        if kept:
+            raise InputError(f"{', '.join(kept)} cannot change while requests are served")
+        self._settings = settings
+        self._room.adopt(settings)
+        self._deadlines.adopt(quantile=settings.deadline_quantile, confidence=settings.confidence)
+        for queue in self._queues:
+            queue.adopt(settings.weights, settings.ageing_ps)
 
     @property
     def admitted_count(self) -> int:

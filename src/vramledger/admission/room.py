@@ -56,6 +56,10 @@ class Room:
     def __contains__(self, identity: int) -> bool:
         return identity in self._books
 
+    def adopt(self, settings: PolicySettings) -> None:
+        """Goes by others of the `settings.ADOPTED` from now on."""
+        self._settings = settings
+
     @property
     def is_careful(self) -> bool:
         """Whether bounds are reserved, whatever the settings say."""

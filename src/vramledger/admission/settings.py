@@ -24,6 +24,21 @@ class Reservation(StrEnum):
     """None: its prompt must fit now and leave a watermark free."""
 
 
+ADOPTED = frozenset(
+    (
+        "queue",
+        "weights",
+        "ageing_ps",
+        "quantile",
+        "confidence",
+        "epsilon",
+        "watermark_blocks",
+        "deadline_quantile",
+    )
+)
+"""Settings that a policy may be given anew while it serves; all others are what its books were kept by."""
+
+
 class QueueBounds(Struct, frozen=True, kw_only=True):
     """When a queue is full, and when waiting in it is over. None bounds nothing. Tokens are prompts and reserved outputs."""
 
