@@ -33,6 +33,7 @@ def gateway_options() -> list[GroupedOption]:
             group=ENGINES,
         ),
         _text("manifest", "FILE", "A manifest: what the engine holds, where it does not say.", ENGINES),
+        _text("plan", "FILE", "A plan (vramledger plan --json), in the place of a manifest.", ENGINES),
         _text("goal", "NAME", "What the policy is chosen for: deadlines, throughput or no-failure.", ENGINES),
         _text("policy", "NAME", "How output is reserved (no-evict, quantile, risk, optimistic), or nobody: all are let in.", ENGINES),
         _text("tls_cert", "FILE", "Certificate for clients (PEM).", CLIENTS),
@@ -102,6 +103,7 @@ def _lay_over(values: dict[str, Any], flags: Mapping[str, Any]) -> None:
 _PATHS: Mapping[str, tuple[str, ...]] = {
     "listen": ("listen",),
     "manifest": ("manifest",),
+    "plan": ("plan",),
     "goal": ("policy", "goal"),
     "tls_cert": ("tls_cert",),
     "tls_key": ("tls_key",),

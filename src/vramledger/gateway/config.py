@@ -35,6 +35,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate's key, where it is not in the same file."""
     manifest: str = ""
     """A manifest of `vramledger manifest`: what the engine holds, where it does not say itself."""
+    plan: str = ""
+    """A plan of `vramledger plan --json`, in the place of a manifest."""
     drain_s: float = 30
     """How long requests may still run once the gateway is told to stop, in seconds."""
     allow_paths: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ FIXED = (
     "tls_cert",
     "tls_key",
     "manifest",
+    "plan",
     "upstream",
     "admin",
     "salt",

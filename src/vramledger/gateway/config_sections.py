@@ -27,6 +27,12 @@ class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
     """A file with that key, in the place of key_env."""
     pool_tokens: int | None = None
     """KV tokens of its pool, where the engine does not say."""
+    max_model_len: int | None = None
+    """The longest context, prompt and output, where the engine does not say."""
+    max_running: int | None = None
+    """The most requests that it runs at once, where it does not say."""
+    kv_unified: bool | None = None
+    """Of llama.cpp: whether its slots share one pool (--kv-unified), which its server does not say."""
 
 
 class Salt(StrEnum):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramledger.gateway.admitter import Admitter, Decision, Ending, RequestFacts, Verdict
 from vramledger.gateway.config import GatewayConfig
+from vramledger.gateway.policy_section import Deciding
 from vramledger.gateway.snapshot import InstanceState
 
 
@@ -38,7 +39,7 @@ class OpenHouse:
             InstanceState(name=one.name or one.url, engine=one.engine) for one in config.upstream
         )
 
-    async def start(self) -> None: ...
+    async def start(self, sampled: Callable[[int, int, int | None, int | None], None]) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -48,7 +49,11 @@ class OpenHouse:
     def version(self, place: int) -> str | None:
         return None
 
-    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> None: ...
+    def context_tokens(self, place: int) -> int | None:
+        return None
+
+    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
+        return ("policy.decided_by",) if config.policy.decided_by is not Deciding.NOBODY else ()
 
     def state(self) -> dict[str, Any]:
         return {"decided_by": "nobody"}

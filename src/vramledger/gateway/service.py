@@ -38,8 +38,9 @@ class Engines(Protocol):
     @property
     def admitter(self) -> Admitter: ...
 
-    async def start(self) -> None:
-        """Begins to ask engines. One that is not there yet is no failure."""
+    async def start(self, sampled: Callable[[int, int, int | None, int | None], None]) -> None:
+        """Begins to ask engines. One that is not there yet is no failure. `sampled` is told (place, when asked, blocks that the engine
+        held, blocks by the books) at each answer."""
 
     async def close(self) -> None: ...
 
@@ -49,8 +50,12 @@ class Engines(Protocol):
     def version(self, place: int) -> str | None:
         """What an engine said of its version."""
 
-    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> None:
-        """Other settings of the policy, and tenants' weights by number. Raises InputError, and then nothing has changed."""
+    def context_tokens(self, place: int) -> int | None:
+        """The longest prompt and output of an engine, where that is known."""
+
+    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
+        """Other settings of the policy, and tenants' weights by number; gives the names of settings that it cannot change. Raises
+        InputError, and then nothing has changed."""
 
     def state(self) -> dict[str, Any]:
         """What else is to be told of the policy: plain values."""
@@ -111,7 +116,7 @@ class GatewayService:
             if self.admin is not None:
                 await self.admin.start(*address(self.config.admin.listen, "admin.listen"))
             self.engines.adopt(self.config, self.door.tenants.weights)
-            await self.engines.start()
+            await self.engines.start(self.telemetry.sampled)
         except BaseException:
             await self.close()
             raise
@@ -176,7 +181,7 @@ class GatewayService:
             before = self.config, self.door.tenants.weights
             weights = self.door.adopt(door)
             try:
-                self.engines.adopt(config, weights)
+                kept_by_policy = self.engines.adopt(config, weights)
             except BaseException:
                 self.door.adopt(self._door_settings(before[0]))
                 raise
@@ -188,6 +193,7 @@ class GatewayService:
         fixed = fixed_changes(self.config, config)
         kept = {name: getattr(self.config, name) for name in fixed}
         self.config = msgspec.structs.replace(config, **kept)
+        fixed = (*fixed, *kept_by_policy)
         self.reloads += 1
         self.telemetry.reopen_log()
         self._choose_salts()
@@ -225,7 +231,7 @@ class GatewayService:
         while True:
             try:
                 instances = self.engines.instances()
-                self.counter.engines_known(instances)
+                self.counter.engines_known(instances, self.engines.context_tokens(0))
                 engines = {instance.engine for instance in instances}
                 self.gateway.reads_as(engines.pop() if len(engines) == 1 else "")
                 for place, instance in enumerate(instances):

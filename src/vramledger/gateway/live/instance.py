@@ -93,6 +93,13 @@ class Instance:
         if self.condition is Condition.OPENING:
             self.condition = Condition.UP
 
+    def adopt(self) -> None:
+        """Goes by what the settings' maker says now. Raises InputError for what cannot change while requests are served."""
+        if self.capacity is not None and self._policy is not None:
+            settings = self._settings_for(self.capacity)
+            self._policy.adopt(settings)
+            self._settings = settings
+
     def drain(self) -> None:
         """It is given no more."""
         self.condition = Condition.DRAINING

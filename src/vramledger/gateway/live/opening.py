@@ -25,8 +25,11 @@ INTERVAL_S = 1.0
 class LiveAdmitter(PolicyAdmitter):
     """A `PolicyAdmitter` whose engines are asked how they are, from `start` to `close`."""
 
-    def __init__(self, instances: Sequence[Instance]) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         super().__init__(instances)
+        self.clock_ns = clock_ns
         self.watches: list[EngineWatch] = []
         self.askings: list[UpstreamAsking] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,7 +90,7 @@ async def open_instances(
         Instance(names[place] if names else address(upstream), place, settings_for)
         for place, upstream in enumerate(upstreams)
     ]
-    admitter = LiveAdmitter(instances)
+    admitter = LiveAdmitter(instances, clock_ns)
     for instance, upstream, known in zip(instances, upstreams, each, strict=True):
         asking = UpstreamAsking(upstream, tls=tls)
         admitter.askings.append(asking)

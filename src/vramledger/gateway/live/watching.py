@@ -48,6 +48,8 @@ class EngineWatch:
         self._clock_ns = clock_ns
         self._wake = asyncio.Event()
         self._metrics_path: str | None = None
+        self.sampled: Callable[[int, int, int | None, int | None], None] | None = None
+        """Told the instance's place, when it was asked, and what it and the books held then, each time that it answered."""
         instance.suspected = self._wake.set
         instance.engine = given.engine or ""
 
@@ -125,6 +127,8 @@ class EngineWatch:
         capacity = instance.capacity
         assert capacity is not None
         state = state_of(samples, capacity, asked_ns=asked_ns, answered_ns=self._clock_ns())
+        if self.sampled is not None:
+            self.sampled(instance.place, asked_ns, state.used_blocks, held)
         if instance.answered(state, held_blocks=held, explained_blocks=explained):
             self._admitter.cleared(instance, self._clock_ns())
             await self._open()

@@ -1,0 +1,129 @@
+"""Engines that are asked how they are, each behind a policy that the configuration chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vramledger.admission.defaults import Goal
+from vramledger.admission.settings import ADOPTED
+from vramledger.errors import InputError
+from vramledger.gateway.admitter import Admitter
+from vramledger.gateway.config import GatewayConfig
+from vramledger.gateway.live.capacity import Given
+from vramledger.gateway.live.opening import LiveAdmitter, open_instances
+from vramledger.gateway.policy_section import PolicySection
+from vramledger.gateway.settings import Upstream
+from vramledger.gateway.snapshot import InstanceState
+
+Sampled = Callable[[int, int, int | None, int | None], None]
+
+
+class LiveEngines:
+    """`service.Engines` over a `LiveAdmitter`."""
+
+    def __init__(self, live: LiveAdmitter, section: PolicySection, changes: dict[str, Any]) -> None:
+        """`changes` is what the admitter's instances take their settings from, and is changed with them."""
+        self._live = live
+        self._section = section
+        self._changes = changes
+
+    @property
+    def admitter(self) -> Admitter:
+        return self._live
+
+    async def start(self, sampled: Sampled) -> None:
+        for watch in self._live.watches:
+            watch.sampled = sampled
+        self._live.start()
+
+    async def close(self) -> None:
+        await self._live.close()
+
+    def instances(self) -> Sequence[InstanceState]:
+        return self._live.instance_states(self._live.clock_ns())
+
+    def version(self, place: int) -> str | None:
+        capacity = self._live.instances[place].capacity
+        return capacity.version if capacity is not None else None
+
+    def context_tokens(self, place: int) -> int | None:
+        capacity = self._live.instances[place].capacity
+        return capacity.max_model_len if capacity is not None else None
+
+    def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
+        given = config.policy.changes()
+        before = dict(self._changes)
+        fixed = {name: value for name, value in before.items() if name not in ADOPTED}
+        self._become(
+            {**fixed, **{name: given[name] for name in given if name in ADOPTED}, "weights": weights}
+        )
+        try:
+            for instance in self._live.instances:
+                instance.adopt()
+        except InputError:
+            self._become(before)
+            for instance in self._live.instances:
+                instance.adopt()
+            raise
+        return _kept(self._section, config.policy)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "decided_by": "policy",
+            "goal": _goal(self._section).value,
+            "notes": self._live.notes,
+            "problems": self._live.problems,
+        }
+
+    def _become(self, changes: Mapping[str, Any]) -> None:
+        self._changes.clear()
+        self._changes.update(changes)
+
+
+async def opened(
+    config: GatewayConfig, upstreams: Sequence[Upstream], given: Sequence[Given], weights: dict[int, int]
+) -> LiveEngines:
+    """Asks each engine once; those that do not answer are asked on. Raises InputError for a policy that contradicts itself."""
+    changes = {**config.policy.changes(), "weights": weights}
+    live = await open_instances(
+        upstreams,
+        _goal(config.policy),
+        given,
+        names=[one.name or one.url for one in config.upstream],
+        changes=changes,
+    )
+    return LiveEngines(live, config.policy, changes)
+
+
+def given_of(config: GatewayConfig, planned: Given | None) -> tuple[Given, ...]:
+    """What is known of each engine beforehand: by the configuration, and before it by a plan."""
+    known = planned or Given()
+    return tuple(
+        Given(
+            engine=one.engine or known.engine,
+            layout=known.layout,
+            pool_tokens=one.pool_tokens,
+            max_model_len=one.max_model_len or known.max_model_len,
+            max_running=one.max_running or known.max_running,
+            step_tokens=known.step_tokens,
+            lag_steps=known.lag_steps,
+            kv_unified=one.kv_unified,
+        )
+        for one in config.upstream
+    )
+
+
+def _goal(section: PolicySection) -> Goal:
+    return section.goal or Goal.THROUGHPUT
+
+
+def _kept(before: PolicySection, after: PolicySection) -> tuple[str, ...]:
+    """What differs and was not taken over."""
+    ours, theirs = before.changes(), after.changes()
+    names = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)} - ADOPTED
+    if before.decided_by is not after.decided_by:
+        names.add("decided_by")
+    if _goal(before) is not _goal(after):
+        names.add("goal")
+    return tuple(sorted(f"policy.{name}" for name in names))
