@@ -35,7 +35,8 @@ class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt's length; of several prompts the longest one's.
 
     `tokens` is expected and `most_tokens` at the most, by a count that rests on `observations` earlier prompts (0: it was counted).
-    `keys` are the identities of the prompt's leading full blocks, chained, as far as its tokens themselves are known.
+    `keys` are the identities of the prompt's leading full blocks of `key_tokens` tokens, chained, as far as its tokens themselves are known;
+    nothing of another tenant's or model's has them.
     """
 
     tokens: int
@@ -43,6 +44,7 @@ class PromptTokens(msgspec.Struct, frozen=True, kw_only=True):
     source: TokenSource
     observations: int = 0
     keys: tuple[int, ...] = ()
+    key_tokens: int = 0
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -207,7 +207,8 @@ def test_a_request_goes_where_it_goes_in_and_where_nothing_is_opened_nowhere() -
 def test_blocks_of_others_are_left_to_them() -> None:
     (one,) = made = instances([capacity()])
     admitter = PolicyAdmitter(made)
-    one.answered(state(1, 60), held_blocks=0, explained_blocks=0)
+    for at_ns in (0, 1):
+        one.answered(state(at_ns, 60), held_blocks=0, explained_blocks=0)
     told = admitter.decide(facts(1), 2)
     assert (told.verdict, told.rule, told.numbers["free_blocks"]) == (Verdict.QUEUE, "free-blocks", 4)
     assert told.numbers["foreign_blocks"] == 60

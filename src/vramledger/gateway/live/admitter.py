@@ -25,6 +25,7 @@ class _Entry:
     __slots__ = (
         "admitted_ns",
         "candidate",
+        "credited_tokens",
         "decode_seqs",
         "facts",
         "generated_tokens",
@@ -42,6 +43,7 @@ class _Entry:
         self.admitted_ns: int | None = None
         self.generated_tokens = 0
         self.work_tokens = 0
+        self.credited_tokens = 0
         self.decode_seqs = 0
         self.is_gone = False
         """The engine that had it is gone, and its reservation with it; its release is still to come."""
@@ -127,6 +129,8 @@ class PolicyAdmitter:
         tokens = self._per_event.tokens(output_tokens)
         entry.generated_tokens = self._of_one_branch(entry, tokens)
         entry.policy.at_progress(number, entry.generated_tokens, now_ns * PS_PER_NS)
+        if entry.policy is entry.instance.policy:
+            entry.instance.prefixes.computed(number)
 
     def release(self, number: int, ending: Ending, now_ns: int) -> None:
         entry = self._entries.pop(number)
@@ -164,6 +168,8 @@ class PolicyAdmitter:
         entry.admitted_ns = now_ns
         entry.work_tokens = prefill_tokens + decision.uncached_tokens
         entry.decode_seqs = decode_seqs
+        entry.credited_tokens = entry.candidate.prompt_tokens - decision.uncached_tokens
+        entry.instance.prefixes.let_in(entry.facts.number, entry.candidate)
         if not entry.facts.stream:
             entry.instance.silent += 1
 
@@ -188,7 +194,16 @@ class PolicyAdmitter:
         instance.pace.released(held_blocks - policy.held_blocks, now_ns)
         if not entry.facts.stream:
             instance.silent -= 1
+        self._learn_prefixes(entry, ending, generated_tokens)
         self._learn_times(entry, ending, now_ns)
+
+    def _learn_prefixes(self, entry: _Entry, ending: Ending, generated_tokens: int) -> None:
+        prefixes, policy = entry.instance.prefixes, entry.policy
+        if ending.how is Ended.COMPLETED:
+            prefixes.computed(entry.facts.number)
+        prefixes.left(entry.facts.number, entry.candidate, generated_tokens, held_blocks=policy.most_blocks)
+        if ending.cached_prompt_tokens is not None and ending.how is Ended.COMPLETED:
+            prefixes.confirmed(entry.credited_tokens, ending.cached_prompt_tokens)
 
     def _learn_times(self, entry: _Entry, ending: Ending, now_ns: int) -> None:
         if ending.how is not Ended.COMPLETED or ending.first_output_ns is None or entry.admitted_ns is None:

@@ -70,8 +70,7 @@ def candidate_of(
         identity=facts.number,
         prompt_tokens=prompt,
         max_output_tokens=output,
-        keys=facts.prompt.keys if facts.prompt is not None and capacity.keeps_prefixes else (),
-        boundary=boundary_of(facts),
+        keys=_keys(facts, capacity),
         branches=branches,
         tenant=facts.tenant,
         cohort=cohort,
@@ -82,9 +81,13 @@ def candidate_of(
     )
 
 
-def boundary_of(facts: RequestFacts) -> int:
-    """Within it prefixes are shared: one tenant's requests for one model (an adapter's KV is its own). Salted anew in each process."""
-    return hash((facts.tenant, facts.model)) or 1
+def _keys(facts: RequestFacts, capacity: Capacity) -> tuple[int, ...]:
+    """Of blocks as the engine has them, where theirs are whole multiples of those that were named. A chained identity stands for all before it."""
+    prompt = facts.prompt
+    if prompt is None or not prompt.key_tokens or not capacity.keeps_prefixes:
+        return ()
+    times, rest = divmod(capacity.layout.key_tokens, prompt.key_tokens)
+    return () if rest else prompt.keys[times - 1 :: times]
 
 
 def _prompt_tokens(facts: RequestFacts, *, is_strict: bool) -> tuple[int, bool]:

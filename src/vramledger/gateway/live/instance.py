@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.policy import Policy
 from vramledger.admission.settings import PolicySettings, Reservation
+from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import RequestFacts
+from vramledger.gateway.live.cached_prefixes import CachedPrefixes
 from vramledger.gateway.live.candidates import candidate_of
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.gateway.live.engine_state import EngineState
@@ -49,6 +51,7 @@ class Instance:
         self.times = LearnedTimes()
         self.pace = ReleasePace()
         self.reconciled = Reconciled()
+        self.prefixes = CachedPrefixes(0, 1)
         self.restarts = 0
         self.readings = 0
         self.failed_readings = 0
@@ -87,8 +90,9 @@ class Instance:
         self.capacity, self.engine = capacity, capacity.engine
         self._settings = self._settings_for(capacity)
         self._policy = Policy(self._settings, self.times)
-        self.reconciled = Reconciled()
-        self._view = LiveView(self._settings, self._policy, self.reconciled)
+        self.reconciled = Reconciled(is_patient=capacity.when_full is not WhenFull.FAIL)
+        self.prefixes = CachedPrefixes(capacity.layout.usable_blocks, capacity.layout.key_tokens)
+        self._view = LiveView(self._settings, self._policy, self.reconciled, self.prefixes)
         self.silent = 0
         if self.condition is Condition.OPENING:
             self.condition = Condition.UP
@@ -109,6 +113,7 @@ class Instance:
         view = self._view
         assert view is not None
         view.now_ns = now_ns
+        view.has_silent = self.silent > 0
         self.policy.is_careful = self.reconciled.is_careful(now_ns)
         return view
 
@@ -143,6 +148,7 @@ class Instance:
             self.restarts += 1
             self.dead_before_ns = before.asked_ns
             self.reconciled.forget()
+            self.prefixes.forget()
         self.readings += 1
         self._reached()
         self.reconciled.told(

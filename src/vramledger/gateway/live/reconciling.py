@@ -21,10 +21,13 @@ class Reconciled:
     """Blocks that the engine says are held beyond what the books explain are somebody else's, and stay so until it says otherwise.
 
     What the books explain is the most that they had from a moment before the engine was asked until it answered. Of requests that do not stream
-    nobody knows how far they are, so while there are any, all that is reserved explains what is held.
+    nobody knows how far they are, so while there are any, all that is reserved explains what is held. Where a full pool costs time and no
+    request (`is_patient`), only what two answers in a row say is taken for somebody else's: engines' metrics lag behind by a few steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_patient: bool = False) -> None:
+        self._is_patient = is_patient
+        self._unexplained_before = 0
         self._lately: deque[tuple[int, int]] = deque()
         self.state: EngineState | None = None
         self.foreign_blocks = 0
@@ -49,7 +52,9 @@ class Reconciled:
         while self._lately and self._lately[0][0] < since_ns:
             self._lately.popleft()
         explained = max((explained_blocks, *(blocks for _, blocks in self._lately)))
-        self.foreign_blocks = max(0, state.used_blocks - explained)
+        unexplained = max(0, state.used_blocks - explained)
+        self.foreign_blocks = min(unexplained, self._unexplained_before) if self._is_patient else unexplained
+        self._unexplained_before = unexplained
         self.disagreement_blocks = state.used_blocks - held_blocks
         self.held_then_blocks = held_blocks
 
@@ -58,6 +63,7 @@ class Reconciled:
         self._lately.clear()
         self.state = None
         self.foreign_blocks = self.disagreement_blocks = self.held_then_blocks = 0
+        self._unexplained_before = 0
 
     def age_ns(self, now_ns: int) -> int | None:
         """Since the engine was last asked with success; None before."""

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.policy import Policy
 from vramledger.admission.settings import PolicySettings, Reservation
+from vramledger.gateway.live.cached_prefixes import CachedPrefixes
 from vramledger.gateway.live.reconciling import Reconciled
-
-
-class PrefixCredit(Protocol):
-    """Who knows what of a prompt is surely cached."""
-
-    def cached_tokens(self, candidate: Candidate) -> int: ...
 
 
 class LiveView:
@@ -28,7 +21,7 @@ class LiveView:
         settings: PolicySettings,
         policy: Policy,
         reconciled: Reconciled,
-        prefixes: PrefixCredit | None = None,
+        prefixes: CachedPrefixes,
     ) -> None:
         self._usable_blocks = settings.layout.usable_blocks
         self._is_optimistic = settings.reservation is Reservation.OPTIMISTIC
@@ -36,6 +29,8 @@ class LiveView:
         self._reconciled = reconciled
         self._prefixes = prefixes
         self.now_ns = 0
+        self.has_silent = False
+        """Whether some of what was let in says nothing until its end."""
 
     @property
     def used_blocks(self) -> int:
@@ -70,4 +65,10 @@ class LiveView:
         return (state.waiting_count or 0) if state is not None else 0
 
     def cached_tokens(self, candidate: Candidate) -> int:
-        return 0 if self._prefixes is None else self._prefixes.cached_tokens(candidate)
+        """Nothing is credited where somebody else takes blocks that nobody here is told of."""
+        if not candidate.keys or self._reconciled.foreign_blocks:
+            return 0
+        # Of what streams a block each may not have been told yet, of what does not all that it may grow to.
+        policy = self._policy
+        not_told = policy.most_blocks - policy.held_blocks if self.has_silent else policy.load.decode_seqs
+        return self._prefixes.cached_tokens(candidate, not_told)

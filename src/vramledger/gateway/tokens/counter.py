@@ -240,7 +240,13 @@ class Counting:
         noted.counted, noted.source = known.tokens, source
         past = self._by_count.forecast((_cohort(facts, noted.shape), source), (float(known.tokens),), None)
         most = max(known.tokens, past.most or 0)
-        return PromptTokens(tokens=known.tokens, most_tokens=most, source=source, keys=known.keys)
+        return PromptTokens(
+            tokens=known.tokens,
+            most_tokens=most,
+            source=source,
+            keys=known.keys,
+            key_tokens=self.settings.block_size if known.keys else 0,
+        )
 
     def _estimate(self, facts: RequestFacts, shape: PromptShape) -> PromptTokens:
         length = self._by_bytes.forecast(_cohort(facts, shape), _row(shape), _group(shape))
@@ -271,8 +277,8 @@ class Counting:
             ids = ids[0]
         if not self.settings.keys or not isinstance(ids, list) or len(ids) != prompt.tokens:
             return prompt
-        seed = seed_of(self._secret, facts, asked)
-        return replace(prompt, keys=await self._keys(ids, seed))
+        keys = await self._keys(ids, seed_of(self._secret, facts, asked))
+        return replace(prompt, keys=keys, key_tokens=self.settings.block_size if keys else 0)
 
     async def _keys(self, ids: Sequence[int] | None, seed: bytes) -> tuple[int, ...]:
         if ids is None or not self.settings.keys:
