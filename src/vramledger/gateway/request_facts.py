@@ -28,6 +28,8 @@ MEDIA_FIELDS = frozenset(
      "image_embeds", "image_data", "audio_data", "video_data", "multimodal_data")
 )  # fmt: skip
 """Fields of a message's parts that hold images, sounds, films or files, or point at them."""
+MOST_VALUES = 4_000_000
+"""Of lists and objects together, told by their commas: each costs time of everybody's."""
 ANYBODY = Visitor()
 
 
@@ -55,6 +57,8 @@ def kind_of(method: bytes, target: bytes) -> Kind | None:
 
 def read_body(body: bytes) -> dict[str, object]:
     """The JSON object of a priced request. Raises BadBody naming what was wrong."""
+    if body.count(b",") > MOST_VALUES:
+        raise BadBody(f"the body has more than {MOST_VALUES:,} values")
     try:
         asked = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -127,12 +131,21 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
     prompt = prompt_of(asked)
     if not isinstance(prompt, list) or not prompt:
         return _text_bytes(prompt), 0, 1
+    kinds = set(map(type, prompt))
     # llama.cpp takes text and token ids mixed in one prompt; a list of texts or of lists is many prompts.
-    if any(isinstance(piece, int) for piece in prompt):
-        return _text_bytes(prompt), sum(isinstance(piece, int) for piece in prompt), 1
-    lists = [piece for piece in prompt if isinstance(piece, list)]
-    tokens = max((sum(isinstance(token, int) for token in piece) for piece in lists), default=0)
-    return _text_bytes(prompt), tokens, len(prompt)
+    if int in kinds:
+        is_mixed = len(kinds) > 1
+        tokens = sum(type(piece) is int for piece in prompt) if is_mixed else len(prompt)
+        return _text_bytes(prompt) if is_mixed else 0, tokens, 1
+    tokens = text_bytes = 0
+    for piece in prompt:
+        if isinstance(piece, list) and set(map(type, piece)) == {int}:
+            tokens = max(tokens, len(piece))
+        else:
+            text_bytes += _text_bytes(piece)
+            if isinstance(piece, list):
+                tokens = max(tokens, sum(type(token) is int for token in piece))
+    return text_bytes, tokens, len(prompt)
 
 
 def prompt_of(asked: Mapping[str, object]) -> object:

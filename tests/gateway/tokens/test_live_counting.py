@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.client import ask
 from gateway.policies import Places
@@ -31,15 +32,15 @@ pytestmark = pytest.mark.skipif(
 HAIKU = "An old silent pond; a frog jumps into the pond, splash! Silence again. 12345 × 0.5 = 6172.5 — 古池や蛙飛び込む水の音 "
 CHATS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Hi"}],
-    [{"role": "system", "content": "You are terse."}, {"role": "user", "content": HAIKU * 2}],
+    [{"role": "system", "content": "You are terse."}, {"role": "user", "content": HAIKU}],
     [{"role": "system", "content": ""}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b c"}, {"role": "user", "content": "d"}],
     [{"role": "user", "content": "signs <|im_end|>\n<|im_start|>assistant\n inside"}],
     [{"role": "user", "content": [{"type": "text", "text": "two"}, {"type": "text", "text": "parts"}]}],
-    [{"role": "user", "content": "  spaces\n\n\n\tand tabs  "}, {"role": "assistant", "content": "ok 😀"}, {"role": "user", "content": "🙂" * 20}],
+    [{"role": "user", "content": "  spaces\n\n\n\tand tabs  "}, {"role": "assistant", "content": "ok 😀"}, {"role": "user", "content": "🙂" * 5}],
 ]  # fmt: skip
 TEXTS = [
     "a",
-    HAIKU * 3,
+    HAIKU * 2,
     "def f(x):\n    return x ** 2\n" * 12,
     "<|im_start|>user\nHi<|im_end|>",
     "naïve café ½ ١٢٣",
@@ -85,71 +86,79 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def through_the_gateway(
-    port: int, counter: Counting, requests: list[tuple[str, dict[str, Any]]]
-) -> Places:
-    policy = Places(1)
-    gateway = Gateway(Upstream(host="127.0.0.1", port=port), policy, counter=counter)
-    await gateway.start("127.0.0.1", 0)
-    try:
-        for path, asked in requests:
-            body = json.dumps({"max_tokens": 1, **asked}).encode()
-            answer = await ask(
-                gateway.port,
-                f"POST {path} HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body,
-            )
-            assert answer.status == 200, answer.body
-    finally:
-        await gateway.close()
-    return policy
+@pytest.fixture(scope="module")
+def served(server: int) -> tuple[Places, Counting]:
+    """All requests through a gateway that counts them by the engine's endpoints."""
 
-
-def test_by_its_endpoints_each_prompt_is_counted_as_the_engine_counts_it(server: int) -> None:
-    async def run() -> None:
+    async def run() -> tuple[Places, Counting]:
         asking = UpstreamAsking(Upstream(host="127.0.0.1", port=server))
-        counter = Counting(
-            CountingSettings(engine="llamacpp", ask=Ask.ALWAYS, keys=True, within_ms=60_000), asking=[asking]
-        )
-        policy = await through_the_gateway(server, counter, REQUESTS)
+        told = CountingSettings(engine="llamacpp", ask=Ask.ALWAYS, keys=True, within_ms=60_000)
+        counter, policy = Counting(told, asking=[asking]), Places(1)
+        gateway = Gateway(Upstream(host="127.0.0.1", port=server), policy, counter=counter)
+        gateway.reads_as("llamacpp")
+        await gateway.start("127.0.0.1", 0)
+        try:
+            for path, asked in REQUESTS:
+                body = json.dumps({"max_tokens": 1, **asked}).encode()
+                head = f"POST {path} HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n"
+                answer = await ask(gateway.port, head.encode() + body)
+                assert answer.status == 200, answer.body
+        finally:
+            await gateway.close()
+            asking.close()
         counter.close()
-        asking.close()
-        for number, (path, asked) in enumerate(REQUESTS, 1):
-            prompt, reported = policy.facts[number].prompt, policy.endings[number].prompt_tokens
-            assert prompt is not None
-            assert (prompt.source, prompt.tokens, prompt.most_tokens) == (
-                TokenSource.ENGINE,
-                reported,
-                reported,
-            ), asked
-            has_ids = path not in ("/v1/responses", "/v1/messages")
-            assert len(prompt.keys) == (prompt.tokens // 16 if has_ids else 0)
-        assert counter.tally.wrong == counter.tally.above == counter.tally.failures == 0
-        assert counter.tally.learned_from == len(REQUESTS)
+        return policy, counter
 
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
-def test_by_its_tokenizer_beside_the_gateway_too(server: int, tokenizer: LocalTokenizer) -> None:
+def test_by_its_endpoints_each_prompt_is_counted_as_the_engine_counts_it(
+    served: tuple[Places, Counting],
+) -> None:
+    policy, counter = served
+    for number, (path, asked) in enumerate(REQUESTS, 1):
+        facts, ending = policy.facts[number], policy.endings[number]
+        prompt = facts.prompt
+        assert prompt is not None
+        reported = ending.prompt_tokens
+        assert (prompt.source, prompt.tokens, prompt.most_tokens) == (
+            TokenSource.ENGINE,
+            reported,
+            reported,
+        ), asked
+        has_ids = path not in ("/v1/responses", "/v1/messages")
+        assert len(prompt.keys) == (prompt.tokens // 16 if has_ids else 0)
+        assert (facts.max_output_tokens, ending.output_tokens) == (1, 1)
+    assert counter.tally.wrong == counter.tally.above == counter.tally.failures == 0
+    assert counter.tally.learned_from == counter.tally.engine == len(REQUESTS)
+
+
+def test_by_its_tokenizer_beside_the_gateway_too(
+    served: tuple[Places, Counting], tokenizer: LocalTokenizer
+) -> None:
     async def run() -> None:
-        requests = [
-            (path, asked)
-            for path, asked in REQUESTS
-            if path.endswith("completions") and asked.get("prompt") != [12, "ab", 13]
-        ]
         counter = Counting(CountingSettings(engine="llamacpp", ask=Ask.NEVER, keys=True), tokenizer=tokenizer)
-        policy = await through_the_gateway(server, counter, requests)
-        counter.close()
-        for number, (_, asked) in enumerate(requests, 1):
-            prompt, reported = policy.facts[number].prompt, policy.endings[number].prompt_tokens
+        counted = 0
+        for number, (_, asked) in enumerate(REQUESTS, 1):
+            facts, ending = policy.facts[number], policy.endings[number]
+            if facts.kind not in (Kind.CHAT, Kind.COMPLETION) or isinstance(asked.get("prompt"), list):
+                continue
+            prompt = await counter.count(asked, replace(facts, prompt=None))
             assert prompt is not None
+            reported = ending.prompt_tokens
             assert (prompt.source, prompt.tokens, prompt.most_tokens) == (
                 TokenSource.TOKENIZER,
                 reported,
                 reported,
             ), asked
             assert len(prompt.keys) == prompt.tokens // 16
+            counter.learn(facts, ending)
+            counted += 1
+        counter.close()
+        assert counter.tally.tokenizer == counter.tally.learned_from == counted > 10
         assert counter.tally.wrong == 0
 
+    policy, _ = served
     asyncio.run(run())
 
 

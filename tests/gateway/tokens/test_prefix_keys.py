@@ -60,5 +60,7 @@ def test_whatever_forbids_sharing_is_in_the_seed() -> None:
 
 def test_what_is_no_token_has_no_identity() -> None:
     assert prefix_keys([1, -2, 3, 4], 2, SECRET) == ()
+    long = [1] * (2 * TURN_BLOCKS) + [2, -1]
+    assert prefix_keys(long, 2, SECRET) == prefix_keys(long[:-2], 2, SECRET)
     assert prefix_keys([1, 2**40, 3, 4], 2, SECRET) == ()
     assert prefix_keys([1, "2"], 2, SECRET) == ()  # type: ignore[list-item]

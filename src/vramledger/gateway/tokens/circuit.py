@@ -24,6 +24,10 @@ class Circuit:
         self._until = now + self._pause_s
         return True
 
+    def would_allow(self, now: float) -> bool:
+        """Whether `allows` would, without holding anybody off."""
+        return self._until is None or now >= self._until
+
     def succeeded(self) -> None:
         self._failures = 0
         self._until = None

@@ -17,7 +17,7 @@ from vramledger.gateway.request_facts import prompt_of, texts_in
 from vramledger.gateway.tokens.chat_template import Unrenderable
 from vramledger.gateway.tokens.counted_cache import CountedCache, CountedPrompt, Name, name_of
 from vramledger.gateway.tokens.engine_counting import LARGE_BYTES, EngineCounting
-from vramledger.gateway.tokens.lengths import Length, LengthModel
+from vramledger.gateway.tokens.lengths import Group, Length, LengthModel
 from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer
 from vramledger.gateway.tokens.off_loop import Busy, OffLoop
 from vramledger.gateway.tokens.prefix_keys import keys_in_turns, seed_of
@@ -40,11 +40,13 @@ MEDIA_TOKENS = 32_768
 LOCAL_CHARACTERS = 2_000
 """Texts longer than this are tokenized on another thread: a tokenizer does some two or three characters a microsecond."""
 
-# Characters of ASCII, further bytes, messages, bytes of JSON, media, and one for each prompt.
-BYTES_PRIOR = (0.25, 0.3, 5.0, 0.25, 1000.0, 8.0)
+# Characters, further bytes of UTF-8, signs, messages, bytes of JSON, media, and one for each prompt.
+BYTES_PRIOR = (0.22, 0.3, 0.3, 5.0, 0.25, 1000.0, 8.0)
 # Tokens of a chat's text as a tokenizer has them, in place of its characters.
-TEXT_PRIOR = (1.0, 0.0, 5.0, 0.25, 1000.0, 8.0)
+TEXT_PRIOR = (1.0, 0.0, 0.0, 5.0, 0.25, 1000.0, 8.0)
 SAME_PRIOR = (1.0,)
+COUNTED: Group = (None, None)
+"""Errors of counts are not told apart by length or text."""
 WITH_IDS = frozenset((Kind.CHAT, Kind.COMPLETION, Kind.EMBEDDING))
 """Kinds of which engines tell the tokens themselves, and not their number alone."""
 Result = TypeVar("Result")
@@ -85,7 +87,7 @@ class Counting:
         tokenizer: LocalTokenizer | None = None,
         secret: bytes | None = None,
     ) -> None:
-        """`asking` are the engines that serve the same model: the first that answers of late is asked. They stay the caller's to close.
+        """`asking` are the engines that serve the same model: the one with the fewest questions is asked, if it answers of late. They stay the caller's to close.
         `secret` (up to 64 bytes) makes identities of blocks comparable between gateways; otherwise it is random.
         """
         self.settings = settings
@@ -127,7 +129,12 @@ class Counting:
     async def _count(self, asked: Mapping[str, object], facts: RequestFacts) -> PromptTokens | None:
         if facts.prompt is not None:
             return await self._with_keys(facts.prompt, asked, facts)
-        shape = shape_of(facts.kind, asked, facts.prompt_bytes)
+        try:
+            shape = await self._apart(
+                lambda: shape_of(facts.kind, asked, facts.prompt_bytes), facts.prompt_bytes > LARGE_BYTES
+            )
+        except Busy:
+            return None
         noted = self._noted[facts.number] = _Noted(shape)
         if len(self._noted) > UNDER_WAY:
             self._noted.popitem(last=False)
@@ -171,7 +178,7 @@ class Counting:
         if facts.prompt is not None and reported > facts.prompt.most_tokens:
             self.tally.above += 1
         if noted.counted is not None:
-            self._by_count.learn((cohort, noted.source), (float(noted.counted),), None, reported)
+            self._by_count.learn((cohort, noted.source), (float(noted.counted),), COUNTED, reported)
             self.tally.wrong += noted.counted != reported
 
     def close(self) -> None:
@@ -195,14 +202,13 @@ class Counting:
         name = await self._name(question, TokenSource.ENGINE)
         known = self.cache.get(name) if name is not None else None
         if known is None:
-            for engine in self.engines:
-                told = await engine.count(question.facts.kind, question.asked, question.facts.prompt_bytes)
-                if told is not None:
-                    keys = await self._keys(told.ids, question.seed)
-                    known = CountedPrompt(tokens=told.tokens, keys=keys)
-                    break
-            else:
+            kind = question.facts.kind
+            # One of them is asked, whatever comes of it: a second would take as long again.
+            engine = min(self.engines, key=lambda one: (not one.may_be_asked(kind), one.pending))
+            told = await engine.count(kind, question.asked, question.facts.prompt_bytes)
+            if told is None:
                 return None
+            known = CountedPrompt(tokens=told.tokens, keys=await self._keys(told.ids, question.seed))
             if name is not None:
                 self.cache.put(name, known)
         return self._exactly(known, TokenSource.ENGINE, question.facts, noted)
@@ -231,14 +237,15 @@ class Counting:
         shape = question.shape
         row = _row(shape, known.tokens)
         length = self._by_text.forecast(_cohort(facts, shape), row, _group(shape))
-        return self._bounded(length, known.tokens + _around(facts.kind, shape), TokenSource.TOKENIZER, shape)
+        # Nobody counted what the template adds.
+        return self._bounded(length, known.tokens + _around(facts.kind, shape), shape)
 
     def _exactly(
         self, known: CountedPrompt, source: TokenSource, facts: RequestFacts, noted: _Noted
     ) -> PromptTokens:
         """A count with what such counts have been wrong by."""
         noted.counted, noted.source = known.tokens, source
-        past = self._by_count.forecast((_cohort(facts, noted.shape), source), (float(known.tokens),), None)
+        past = self._by_count.forecast((_cohort(facts, noted.shape), source), (float(known.tokens),), COUNTED)
         most = max(known.tokens, past.most or 0)
         return PromptTokens(
             tokens=known.tokens,
@@ -251,11 +258,9 @@ class Counting:
     def _estimate(self, facts: RequestFacts, shape: PromptShape) -> PromptTokens:
         length = self._by_bytes.forecast(_cohort(facts, shape), _row(shape), _group(shape))
         # A byte has at most one token: tokenizers that know no better spell a text in bytes.
-        return self._bounded(
-            length, shape.text_bytes + _around(facts.kind, shape), TokenSource.LEARNED, shape
-        )
+        return self._bounded(length, shape.text_bytes + _around(facts.kind, shape), shape)
 
-    def _bounded(self, length: Length, bound: int, source: TokenSource, shape: PromptShape) -> PromptTokens:
+    def _bounded(self, length: Length, bound: int, shape: PromptShape) -> PromptTokens:
         context = self.settings.context_tokens
         if shape.media or shape.is_open:
             more = shape.media * MEDIA_TOKENS + (OPEN_TOKENS if shape.is_open else 0)
@@ -265,7 +270,10 @@ class Counting:
         if context is not None:
             most = min(most, context)
         return PromptTokens(
-            tokens=tokens, most_tokens=max(tokens, most), source=source, observations=length.observations
+            tokens=tokens,
+            most_tokens=max(tokens, most),
+            source=TokenSource.LEARNED,
+            observations=length.observations,
         )
 
     async def _with_keys(
@@ -370,25 +378,19 @@ def _cohort(facts: RequestFacts, shape: PromptShape) -> Hashable:
     return (facts.model[:256], facts.kind, shape.media > 0, shape.is_open)
 
 
-def _group(shape: PromptShape) -> Hashable:
-    """Length in steps of four times, and script by how far UTF-8 is longer than the characters."""
+def _group(shape: PromptShape) -> Group:
+    """Length in steps of four times; and of the text, how far it is of ASCII, how many signs and how few blanks it has: prose, code, numbers, keys."""
     size = shape.text_bytes + shape.json_bytes
     further = shape.text_bytes - shape.characters
     script = 0 if 64 * further < size else 1 if 4 * further < size else 2
-    return (size.bit_length() // 2, script)
+    signs = 0 if 12 * shape.signs < size else 1 if 3 * shape.signs < size else 2
+    return (size.bit_length() // 2, (script, signs, 16 * shape.words < shape.characters))
 
 
 def _row(shape: PromptShape, text_tokens: int | None = None) -> tuple[float, ...]:
-    plain = shape.characters if text_tokens is None else text_tokens
-    further = shape.text_bytes - shape.characters if text_tokens is None else 0
-    return (
-        float(plain),
-        float(further),
-        float(shape.messages),
-        float(shape.json_bytes),
-        float(shape.media),
-        1.0,
-    )
+    further, signs = shape.text_bytes - shape.characters, shape.signs
+    told = (shape.characters, further, signs) if text_tokens is None else (text_tokens, 0, 0)
+    return (*map(float, (*told, shape.messages, shape.json_bytes, shape.media)), 1.0)
 
 
 def _around(kind: Kind, shape: PromptShape) -> int:

@@ -55,6 +55,10 @@ class EngineCounting:
         self.pending = 0
         self.tally = EngineTally()
 
+    def may_be_asked(self, kind: Kind) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self.pending < self._waiting and self._circuits[kind].would_allow(now)
+
     async def count(self, kind: Kind, asked: Mapping[str, object], prompt_bytes: int) -> Counted | None:
         """None where this engine cannot be asked, did not answer in time, or refused. When cancelled, its connection is closed."""
         talk = dialogue(self._engine, kind, asked)

@@ -2,7 +2,7 @@
 
 Of each model and kind of prompt a linear rule is kept up to date: tokens over characters of ASCII, further bytes of UTF-8, messages, bytes
 of JSON. It is fitted by relative error with weights that fade, so that it follows what is sent now. What it may be wrong by is not taken from the
-fit: each count is compared with what the rule had said before it was learned from, and the ratio kept, apart by length and script. Of `n` such ratios the
+fit: each count is compared with what the rule had said before it was learned from, and the ratio kept, apart by length and by what kind of text it is. Of `n` such ratios the
 k-th largest is exceeded by the next one with probability k / (n + 1), whatever their distribution, as long as prompts come in no particular order (split
 conformal prediction); where `n` is too small for the wanted quantile, a Student's t bound on their logarithms stands beside the largest.
 
@@ -13,6 +13,7 @@ nothing is known, and learns nothing from it but a forecast of the length of its
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
@@ -26,7 +27,9 @@ COHORTS = 256
 SETTLED = 8
 """Observations that the rule is fitted to before its errors are kept."""
 ENOUGH = 12
-"""Ratios of one length and script by which it has a bound of its own."""
+"""Ratios by which there is a bound: of prompts of that length and text, else of that text."""
+Group = tuple[Hashable, Hashable]
+"""The length and the kind of text by which errors are kept apart."""
 
 
 class Length(NamedTuple):
@@ -45,8 +48,8 @@ class LengthModel:
         self._quantile = quantile
         self._cohorts: OrderedDict[Hashable, _Cohort] = OrderedDict()
 
-    def forecast(self, cohort: Hashable, row: Sequence[float], group: Hashable) -> Length:
-        """`group` is the length and script by which errors are kept apart."""
+    def forecast(self, cohort: Hashable, row: Sequence[float], group: Group) -> Length:
+        """`most` is None too for a kind of text of which too little was seen: what others are like says nothing of it."""
         known = self._cohorts.get(cohort)
         if known is None:
             return Length(round(_weighed(self._prior, row)), None, 0)
@@ -55,7 +58,7 @@ class LengthModel:
         most = None if spread is None else math.ceil(told * spread)
         return Length(round(told), most, known.observations)
 
-    def learn(self, cohort: Hashable, row: Sequence[float], group: Hashable, tokens: int) -> None:
+    def learn(self, cohort: Hashable, row: Sequence[float], group: Group, tokens: int) -> None:
         known = self._cohorts.get(cohort)
         if known is None:
             known = self._cohorts[cohort] = _Cohort(self._prior)
@@ -73,23 +76,25 @@ class _Cohort:
         size = len(prior)
         self._squares = [[0.0] * size for _ in range(size)]
         self._products = [0.0] * size
-        self._ratios: dict[Hashable, deque[float]] = {}
+        self._ratios: dict[Hashable, _Ratios] = {}
         self.observations = 0
 
     def forecast(self, row: Sequence[float]) -> float:
         return max(1.0, _weighed(self._weights, row))
 
-    def spread(self, group: Hashable, quantile: float) -> float | None:
+    def spread(self, group: Group, quantile: float) -> float | None:
         """What a forecast is multiplied by to be exceeded as rarely as that."""
-        ratios = self._ratios.get(group)
-        if ratios is None or len(ratios) < ENOUGH:
-            ratios = deque(ratio for some in self._ratios.values() for ratio in some)
-        return high_ratio(sorted(ratios), quantile)
+        for place in (group, group[1]):
+            ratios = self._ratios.get(place)
+            if ratios is not None and len(ratios.ordered) >= ENOUGH:
+                return high_ratio(ratios.ordered, quantile)
+        return None
 
-    def learn(self, row: Sequence[float], group: Hashable, tokens: int) -> None:
+    def learn(self, row: Sequence[float], group: Group, tokens: int) -> None:
         if self.observations >= SETTLED:
-            ratios = self._ratios.setdefault(group, deque(maxlen=RATIOS))
-            ratios.append(tokens / self.forecast(row))
+            ratio = tokens / self.forecast(row)
+            for place in (group, group[1]):
+                self._ratios.setdefault(place, _Ratios()).add(ratio)
         self.observations += 1
         size = len(row)
         weight = 1.0 / max(1, tokens) ** 2
@@ -118,6 +123,20 @@ class _Cohort:
                     weights[i] = value
                 return weights
             active = [i for i in active if i not in negative]
+
+
+class _Ratios:
+    """The last ones, kept in order."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque()
+        self.ordered: list[float] = []
+
+    def add(self, ratio: float) -> None:
+        self._last.append(ratio)
+        insort(self.ordered, ratio)
+        if len(self._last) > RATIOS:
+            del self.ordered[bisect_left(self.ordered, self._last.popleft())]
 
 
 def high_ratio(ratios: Sequence[float], quantile: float) -> float | None:

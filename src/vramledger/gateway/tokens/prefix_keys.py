@@ -18,6 +18,7 @@ from vramledger.gateway.admitter import RequestFacts
 SALTS = ("cache_salt", "extra_key", "lora", "lora_path", "lora_name", "lora_request", "adapter")
 """Fields by which engines keep prefixes apart: vLLM's and SGLang's salts, and adapters by request."""
 TURN_BLOCKS = 512
+"""Blocks that are named at once: under a millisecond."""
 
 
 def seed_of(secret: bytes, facts: RequestFacts, asked: Mapping[str, object]) -> bytes:
@@ -32,22 +33,22 @@ def seed_of(secret: bytes, facts: RequestFacts, asked: Mapping[str, object]) -> 
 
 
 def prefix_keys(ids: Sequence[int], block_size: int, seed: bytes) -> tuple[int, ...]:
-    """One identity (63 bits) for each full block of `ids`; none where one of them is no token's number."""
+    """One identity (63 bits) for each full block of `ids`; those before the first that has something else in it than tokens' numbers."""
     return tuple(key for turn in keys_in_turns(ids, block_size, seed) for key in turn)
 
 
 def keys_in_turns(ids: Sequence[int], block_size: int, seed: bytes) -> Iterator[list[int]]:
     """The same in portions of under a millisecond, for callers that have other work."""
-    try:
-        words = array("I", ids)
-    except (OverflowError, TypeError):
-        return
-    data = words.tobytes()
-    step = words.itemsize * block_size
+    turn = block_size * TURN_BLOCKS
     hashed, chain = hashlib.blake2b, seed
-    for begin in range(0, len(data) - step + 1, step * TURN_BLOCKS):
+    for begin in range(0, len(ids) - block_size + 1, turn):
+        try:
+            words = array("I", ids[begin : begin + turn])
+        except (OverflowError, TypeError):
+            return
+        data, step = words.tobytes(), words.itemsize * block_size
         keys = []
-        for at in range(begin, min(begin + step * TURN_BLOCKS, len(data) - step + 1), step):
+        for at in range(0, len(data) - step + 1, step):
             chain = hashed(chain + data[at : at + step], digest_size=16).digest()
             keys.append(int.from_bytes(chain[:8], "little") >> 1)
         yield keys

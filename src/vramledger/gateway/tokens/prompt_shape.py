@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from vramledger.gateway.admitter import Kind
 from vramledger.gateway.request_facts import MEDIA_FIELDS, prompt_of, texts_in
@@ -15,15 +16,23 @@ UNSEEN = ("previous_response_id", "conversation", "prompt_embeds")
 """Fields by which a prompt holds more than the request says."""
 
 
+PLAIN = bytes(byte for byte in range(256) if byte > 127 or chr(byte).isalpha() or byte == 32)
+LOOKED_AT = 1 << 16
+"""Characters of one text that are looked at for its signs."""
+
+
 class PromptShape(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of one prompt; of several, those of the longest.
 
-    `characters` and `text_bytes` (UTF-8) are of its text, `json_bytes` of what templates write out as JSON (tools, calls of tools, documents),
+    `characters` and `text_bytes` (UTF-8) are of its text, `signs` are characters of ASCII that are
+    neither letters nor blanks, `words` blanks and line ends. `json_bytes` are of what templates write out as JSON (tools, calls of tools, documents),
     `media` are images, sounds and films. `is_open` where the engine adds what the request does not show. `prompts` is how many there are.
     """
 
     characters: int
     text_bytes: int
+    signs: int = 0
+    words: int = 0
     messages: int = 0
     json_bytes: int = 0
     media: int = 0
@@ -59,6 +68,8 @@ def shape_of(kind: Kind, asked: Mapping[str, object], text_bytes: int) -> Prompt
     json_bytes = _json_bytes(written) + sum(map(_json_bytes, seen.calls))
     return PromptShape(
         characters=seen.characters,
+        signs=seen.signs,
+        words=seen.words,
         # Text of tools and of their calls is among their JSON already.
         text_bytes=max(
             seen.characters, text_bytes - _utf8_bytes(asked.get("tools")) - sum(map(_utf8_bytes, seen.calls))
@@ -85,19 +96,18 @@ def _completion_shape(asked: Mapping[str, object], text_bytes: int, is_open: boo
         media += seen.media
         one_bytes = (text_bytes if len(prompts) == 1 else _utf8_bytes(one)) + seen.tokens
         if one_bytes >= longest.text_bytes:
-            longest = PromptShape(characters=seen.characters + seen.tokens, text_bytes=one_bytes)
-    return PromptShape(
-        characters=longest.characters,
-        text_bytes=longest.text_bytes,
-        media=media,
-        is_open=is_open,
-        prompts=max(1, len(prompts)),
-    )
+            longest = PromptShape(
+                characters=seen.characters + seen.tokens,
+                text_bytes=one_bytes,
+                signs=seen.signs,
+                words=seen.words,
+            )
+    return replace(longest, media=media, is_open=is_open, prompts=max(1, len(prompts)))
 
 
 class _Seen:
     def __init__(self) -> None:
-        self.characters = self.media = self.tokens = 0
+        self.characters = self.media = self.tokens = self.signs = self.words = 0
         self.calls: list[object] = []
 
     def look(self, value: object) -> None:
@@ -106,7 +116,7 @@ class _Seen:
         while pending:
             item = pending.pop()
             if isinstance(item, str):
-                self.characters += len(item)
+                self._text(item)
             elif isinstance(item, int):
                 self.tokens += 1
             elif isinstance(item, list):
@@ -121,6 +131,17 @@ class _Seen:
                         self.calls.append(part)
                     elif name not in MEDIA_FIELDS:
                         pending.append(part)
+
+    def _text(self, text: str) -> None:
+        length = len(text)
+        self.characters += length
+        seen = text if length <= LOOKED_AT else text[:LOOKED_AT]
+        signs = len(seen.encode("utf-8", "surrogatepass").translate(None, PLAIN))
+        words = seen.count(" ") + seen.count("\n")
+        if seen is not text:
+            signs, words = signs * length // LOOKED_AT, words * length // LOOKED_AT
+        self.signs += signs
+        self.words += words
 
 
 def _json_bytes(value: object) -> int:
