@@ -70,6 +70,7 @@ class Door:
         own = {
             name: tuple(map(read_allowed, tenant.allow_paths)) for name, tenant in settings.tenants.items()
         }
+        self._salts: dict[str, str | list[str]] = {}
         self.settings, self.tenants, self._ring, self._allowed, self._own = (
             settings,
             tenants,
@@ -124,11 +125,27 @@ class Door:
             secret = self.settings.salt_secret
             if member is not None and secret is not None and visitor.name:
                 try:
-                    salt = tenants_salt(secret, visitor.name, asked.get(member))
+                    salt = self._salt(secret, visitor.name, asked.get(member))
                 except BadSalt as problem:
                     return error_reply(400, "bad-salt", f"{member}: {problem}")
                 body = with_member(body, member, salt, is_there=member in asked, is_empty=not asked)
-        return msgspec.structs.replace(head, headers=self._headers(head.headers)), body
+        sent = RequestHead(
+            method=head.method,
+            target=head.target,
+            headers=self._headers(head.headers),
+            http_11=head.http_11,
+            keep_alive=head.keep_alive,
+        )
+        return sent, body
+
+    def _salt(self, secret: bytes, tenant: str, clients: object) -> str | list[str]:
+        """Raises BadSalt."""
+        if clients is not None:
+            return tenants_salt(secret, tenant, clients)
+        salt = self._salts.get(tenant)
+        if salt is None:
+            salt = self._salts[tenant] = tenants_salt(secret, tenant, None)
+        return salt
 
     def _headers(self, headers: Headers) -> Headers:
         """Keys are taken away where they were for us, or where the engine gets its own."""
