@@ -59,11 +59,11 @@ def _need_parser() -> None:
 
 
 async def _serve(config: GatewayConfig, flags: dict[str, Any], say: Any) -> int:
-    from vramledger.cli.gateway_given import given_from
+    from vramledger.cli.gateway_plan import planned_from
     from vramledger.cli.gateway_running import run_until_told
     from vramledger.gateway.assembly import assembled
 
-    service = await assembled(config, given=given_from(config), reread=lambda: config_of(flags), told=say)
+    service = await assembled(config, planned=planned_from(config), reread=lambda: config_of(flags), told=say)
     await service.start()
     for event in _started(service):
         say(*event)

@@ -19,6 +19,7 @@ from vramledger.gateway.config import GatewayConfig, address, fixed_changes
 from vramledger.gateway.config_sections import Salt
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
+from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.gateway.secret_sources import secret_from
 from vramledger.gateway.settings import Upstream, upstream_from_url
 from vramledger.gateway.snapshot import GatewayState, InstanceState, gateway_state
@@ -71,8 +72,9 @@ class GatewayService:
         *,
         reread: Callable[[], GatewayConfig],
         told: Callable[[str, str, dict[str, Any]], None],
+        memory: Sequence[MemoryFacts] = (),
     ) -> None:
-        """`reread` reads the configuration anew. Raises InputError or SourceError for secrets and certificates that are not there."""
+        """`reread` reads the configuration anew; `memory` is what is known of the engines' devices beforehand. Raises InputError or SourceError for secrets and certificates that are not there."""
         self.config = config
         self.engines = engines
         self._reread = reread
@@ -89,6 +91,7 @@ class GatewayService:
             instances=[one.name or one.url for one in config.upstream],
             log=Path(config.telemetry.request_log) if config.telemetry.request_log else None,
             traces=config.telemetry.traces,
+            memory=memory,
             engine_of=lambda place: engines.instances()[place].engine,
         )
         self.gateway = Gateway(
