@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: fidelity-blocks cache-curves alerts
+.PHONY: fidelity-blocks cache-curves alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -91,6 +91,10 @@ real-engines: $(VENV)/.dev
 	$(BIN)/python -m tools.real_engines --engine "$(ENGINE)" --table build/real-engines.md \
 		$(if $(filter vllm,$(ENGINE)),--version "$(VLLM)" --venv "$(VLLM_VENV)" \
 			$(if $(wildcard $(VLLM_VENV)),,--make "$(VLLM)" --uv "$(UV)"))
+
+# What Envoy adds alone and with the external processor beside it, and llama.cpp behind both: a minute.
+envoy: $(VENV)/.dev
+	$(BIN)/python -m tools.envoy
 
 # The block pool against vLLM's own block manager, block by block on random allocations (VLLM_VENV as `make conformance` builds it).
 fidelity-blocks: $(VENV)/.run

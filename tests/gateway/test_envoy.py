@@ -9,10 +9,12 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
+from tools.envoy.proxy import as_it_is, asked, configured, duplex, running
+from tools.envoy.running import processor
 
 from gateway.client import CHAT, ask, read_answer, request, until
 from gateway.engine import ANSWER, DONE, EVENT_STREAM, USAGE, WORD, Call, Engine, event
-from gateway.envoy_proxy import as_it_is, duplex, envoy_with, needs_envoy
+from gateway.envoy_proxy import envoy_with, needs_envoy
 from gateway.policies import Places
 from vramledger.gateway.admitter import Decision, Ended, Kind, Verdict
 from vramledger.gateway.messages import RequestHead
@@ -273,14 +275,14 @@ def test_two_hundred_at_once_are_each_admitted_and_given_back(edit: Callable[[st
             leave = [opened(behind.port, "hold in stream", stream=True) for _ in range(50)]
             left = await asyncio.gather(*leave)
             answers = asyncio.gather(*asks)
-            await until(lambda: behind.counted.requests == 200)
+            await until(lambda: policy.knows(200))
             for _, writer in left:
                 writer.transport.abort()
             assert {(answer.status, len(answer.body), answer.complete) for answer in await answers} == {
                 (200, len(WORD * 2 + event({"choices": [], "usage": USAGE}) + DONE), True)
             }
             await until(behind.is_empty)
-            stats = await behind.counters()
+            stats = await behind.stats()
             assert stats["http.clients.ext_proc.streams_started"] == 200
             assert stats.get("http.clients.ext_proc.streams_failed", 0) == 0
             assert stats["cluster.engine.upstream_rq_retry"] == 0
@@ -300,7 +302,7 @@ def test_a_killed_envoy_takes_nothing_with_it() -> None:
                 kept.append(await opened(behind.port, user, stream=not number))
                 await until(partial(policy.knows, number + 1))
             await until(lambda: engine.working == 2)
-            behind.kill()
+            behind.envoy.process.kill()
             await until(behind.is_empty)
             for _, writer in kept:
                 writer.close()
@@ -338,6 +340,80 @@ def test_the_processor_is_stopped_and_answers_go_on(edit: Callable[[str], str]) 
             down = await ask(behind.port, request())
             assert (down.status, down.error["type"]) == (503, "upstream_error")
         assert {ending.how for ending in policy.endings.values()} == {Ended.DRAINED}
+
+    go_on = asyncio.Event()
+    asyncio.run(story())
+
+
+def test_a_killed_processor_cuts_what_it_watched_and_its_successor_begins_anew() -> None:
+    async def story() -> None:
+        async with Engine(by_user) as engine:
+            with processor() as first, running(configured(first.port, [engine.port], as_it_is)) as envoy:
+                reader, writer = await opened(envoy.port, "hold in stream", stream=True)
+                await reader.readuntil(b"word ")
+                assert first.held()["admitted"] == 1
+                first.kill()
+                async with asyncio.timeout(30):
+                    assert not (await reader.read()).endswith(b"0\r\n\r\n")
+                await until(
+                    lambda: engine.working == 0
+                )  # Envoy leaves the engine too: what was unbooked is not used
+                down = await ask(envoy.port, request())
+                assert (down.status, down.error["type"]) == (503, "upstream_error")
+                writer.close()
+                with processor(first.port) as second:
+                    answer = await ask(envoy.port, request())
+                    while answer.status == 503:  # until Envoy tries the address again
+                        await asyncio.sleep(0.1)
+                        answer = await ask(envoy.port, request())
+                    assert answer.status == 200
+                    assert second.held()["endings"] == {"completed": 1}
+
+    asyncio.run(story())
+
+
+def test_all_attempts_of_a_request_have_one_reservation() -> None:
+    async def story() -> None:
+        policy = Places(1)
+        async with (
+            Engine(by_user) as gone,
+            Engine(by_user) as there,
+            envoy_with([gone, there], policy) as behind,
+        ):
+            gone.stop_listening()
+            for _ in range(6):
+                assert (await ask(behind.port, request())).status == 200
+            await until(behind.is_empty)
+            stats = await behind.stats()
+            assert stats["cluster.engine.upstream_rq_retry"] > 0
+        assert len(policy.endings) == len(there.calls) == 6
+        assert {ending.how for ending in policy.endings.values()} == {Ended.COMPLETED}
+
+    asyncio.run(story())
+
+
+def test_envoy_drains_and_streams_reach_their_ends() -> None:
+    async def script(call: Call) -> None:
+        await call.write(EVENT_STREAM)
+        await call.chunk(WORD)
+        await go_on.wait()
+        await call.chunk(DONE)
+        await call.write(b"0\r\n\r\n")
+
+    async def story() -> None:
+        policy = Places(1)
+        async with Engine(script) as engine, envoy_with([engine], policy) as behind:
+            reader, writer = await opened(behind.port, stream=True)
+            await reader.readuntil(b"word ")
+            await asyncio.to_thread(
+                asked, behind.envoy.admin_port, "/drain_listeners?graceful", method="POST"
+            )
+            go_on.set()
+            async with asyncio.timeout(30):
+                await reader.readuntil(b"[DONE]")
+            await until(behind.is_empty)
+            writer.close()
+        assert policy.endings[1].how is Ended.COMPLETED
 
     go_on = asyncio.Event()
     asyncio.run(story())
