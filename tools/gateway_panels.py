@@ -353,6 +353,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                         "upstream_failures",
                         "upstream_timeouts",
                         "upstream_retries",
+                        "served_elsewhere",
                         "truncated_answers",
                         "policy_failures",
                         "observer_failures",

@@ -440,8 +440,13 @@ def test_the_instance_that_the_policy_chose_gets_the_request() -> None:
                 assert (nobody.status, nobody.error["code"]) == (503, "endpoint-not-eligible")
                 await ask(behind.port, request("/v1/models", method="GET", headers=liar))
                 await until(behind.is_empty)
+                assert behind.counted.served_elsewhere == 0
+                first.stop_listening()
+                first.drop_connections()
+                assert (await ask(behind.port, request(max_tokens=0))).status == 200
+                assert behind.counted.served_elsewhere == 1
             calls = [call for call in first.calls if call.path == CHAT]
-            assert (len(calls), len([call for call in second.calls if call.path == CHAT])) == (2, 4)
+            assert (len(calls), len([call for call in second.calls if call.path == CHAT])) == (2, 5)
             for call in first.calls + second.calls:
                 assert b"10.0.0.1" not in call.head
 

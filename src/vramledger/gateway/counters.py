@@ -29,6 +29,8 @@ class Counters(msgspec.Struct, kw_only=True):
     upstream_reused: int = 0
     upstream_retries: int = 0
     """Pooled connections that the engine had closed: sent again on a new one."""
+    served_elsewhere: int = 0
+    """Answers of another engine than the one that holds the reservation: Envoy tried again, or did not heed the choice."""
     upstream_failures: int = 0
     upstream_timeouts: int = 0
     truncated_answers: int = 0

@@ -16,8 +16,9 @@ FROM_ENGINE = "via_upstream"
 class WatchedAnswer:
     """Is told each part in turn. `close` may be called at any time, and the first time gives the reservation back."""
 
-    def __init__(self, house: House, ticket: Ticket) -> None:
+    def __init__(self, house: House, ticket: Ticket, picked: str | None) -> None:
         self._house = house
+        self._picked = picked
         self._reading: StreamReading | WholeReading | None = None
         self._complete = False
         self._proxys_own = ""
@@ -68,7 +69,10 @@ class WatchedAnswer:
             self.ticket.record.first_byte_ns = self._house.clock_ns()
         if said.details and said.details != FROM_ENGINE:
             self._proxys_own = said.details
-        elif not head.header(b"content-encoding"):
+            return
+        if self._picked is not None and said.served_by and said.served_by != self._picked:
+            self._house.counters.served_elsewhere += 1
+        if not head.header(b"content-encoding"):
             self._reading = StreamReading() if head.is_event_stream else WholeReading()
 
     def _feed(self, data: bytes) -> None:

@@ -154,6 +154,7 @@ class Dialogue:
                 visitor,
                 number=self._house.desk.next_number(),
                 arrival_ns=self._house.clock_ns(),
+                engine=self._house.engine,
             )
         except BadBody as bad:
             self._house.counters.bad_requests += 1
@@ -183,7 +184,7 @@ class Dialogue:
                 await self._refuse(refusal(picked))
                 return
             change = with_pick(change, picked, head)
-            self.answer = WatchedAnswer(self._house, self._ticket)
+            self.answer = WatchedAnswer(self._house, self._ticket, picked)
             self.is_let_in = True
             await self._let_in(said, change, other, picked, reroute=reroute or picked is not None)
             self._body.release()
@@ -230,7 +231,7 @@ class Dialogue:
 
     async def _ask(self, facts: RequestFacts, asked: Asked) -> None:
         counter = self._house.counter
-        if counter is not None and facts.prompt is None:
+        if counter is not None:
             facts = replace(facts, prompt=await counter.count(asked, facts))
             if self._record is not None:
                 self._record.facts = facts

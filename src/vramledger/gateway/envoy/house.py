@@ -46,6 +46,8 @@ class House:
         self.counters = counters
         self.endpoints = tuple(endpoints)
         self.clock_ns = clock_ns
+        self.engine = ""
+        """Whose reading of requests goes, as `vramledger.engines` names it; "" where engines differ or nobody knows."""
         self.held_bytes = 0
         """Of request bodies of all streams, until they are let in."""
         self.closing = False

@@ -67,6 +67,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     """Endpoints (IP:PORT) of which one must be chosen, where a gateway names them."""
     details: str = ""
     """Envoy's `response.code_details`, if the filter's `response_attributes` has it: whose answer this is."""
+    served_by: str = ""
+    """IP:PORT of the engine that answers, if they have `upstream.address`."""
 
 
 class HeaderChange(msgspec.Struct, frozen=True, kw_only=True):

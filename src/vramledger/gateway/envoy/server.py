@@ -16,7 +16,7 @@ from vramledger.gateway.envoy.dialogue import Dialogue
 from vramledger.gateway.envoy.ext_proc import ProcessorTls
 from vramledger.gateway.envoy.house import House
 from vramledger.gateway.envoy.messages import Said, Unsuited
-from vramledger.gateway.settings import Limits
+from vramledger.gateway.settings import Limits, Timeouts
 
 LOG = logging.getLogger(__name__)
 SWEEP_S = 0.25
@@ -62,6 +62,14 @@ class ExtProcServer:
     def held_bytes(self) -> int:
         """Of request bodies that are not let in yet."""
         return self._house.held_bytes
+
+    def reads_as(self, engine: str) -> None:
+        """Whose reading of requests goes for what they may generate, as `vramledger.engines` names it; "" where nobody knows."""
+        self._house.engine = engine
+
+    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
+        """Other bounds from now on; how long a message may be stays as it was. The desk's are the desk's."""
+        self._house.limits, self._house.timeouts = limits, timeouts
 
     async def process(self, _: object, context: Context) -> None:
         """One stream. Returning ends it well, and Envoy goes on without asking again."""

@@ -138,7 +138,8 @@ def read(data: bytes) -> Said:
         modes=modes,
         observing=message.observability_mode,
         subset=_subset(message),
-        details=_details(message) if message.attributes else "",
+        details=_attribute(message, "response.code_details") if message.attributes else "",
+        served_by=_attribute(message, "upstream.address") if message.attributes else "",
     )
 
 
@@ -154,11 +155,11 @@ def _subset(message: Any) -> tuple[str, ...] | None:
     return tuple(word.strip() for word in value.string_value.split(",") if word.strip())
 
 
-def _details(message: Any) -> str:
+def _attribute(message: Any, name: str) -> str:
     if _FILTER not in message.attributes:
         return ""
     fields = message.attributes[_FILTER].fields
-    return str(fields["response.code_details"].string_value) if "response.code_details" in fields else ""
+    return str(fields[name].string_value) if name in fields else ""
 
 
 def go_on(

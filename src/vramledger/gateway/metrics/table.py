@@ -300,6 +300,11 @@ OF_COUNTERS: tuple[Metric, ...] = (
         "Requests sent again because the engine had closed the connection",
         field="upstream_retries",
     ),
+    counter(
+        "served_elsewhere",
+        "Answers of another engine than the one that holds the reservation, behind Envoy",
+        field="served_elsewhere",
+    ),
     counter("upstream_failures", "Requests that an engine failed to answer", field="upstream_failures"),
     counter("upstream_timeouts", "Requests that an engine did not answer in time", field="upstream_timeouts"),
     counter("truncated_answers", "Answers that broke off after they had begun", field="truncated_answers"),
