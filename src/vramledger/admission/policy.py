@@ -110,6 +110,22 @@ class Policy:
     def is_careful(self, is_careful: bool) -> None:
         self._room.is_careful = is_careful
 
+    @property
+    def places(self) -> int:
+        """Sequences that may be let in and not ended: `max_running`, or fewer where others use the instance as well."""
+        return self._room.places
+
+    @places.setter
+    def places(self, places: int) -> None:
+        self._room.places = min(places, self._settings.max_running)
+
+    def next_need(self, view: AdmissionView, now_ps: int) -> tuple[int, int]:
+        """Blocks and places that the request whose turn it is needs; (0, 0) where none waits."""
+        candidate = next((head for queue in self._queues if (head := queue.head(now_ps)) is not None), None)
+        if candidate is None:
+            return 0, 0
+        return self._room.case(candidate, view).need_blocks, candidate.branches
+
     def would(self, candidate: Candidate, view: AdmissionView, now_ps: int) -> Decision:
         """What a request would be told, were it first in its line: it is neither let in nor kept."""
         case = self._room.case(candidate, view)

@@ -49,6 +49,8 @@ class Room:
         self._risk = RiskBook(need, span_steps=settings.risk_span_steps)
         self._sequences = 0
         self._kv_tokens = 0
+        self.places = settings.max_running
+        """Sequences that may be there at once: all that the engine runs, or a share of them."""
 
     def __len__(self) -> int:
         return len(self._books)
@@ -138,7 +140,7 @@ class Room:
         settings, candidate = self._settings, case.candidate
         reservation, is_alone = self._reservation, not self._books
         peak_blocks = self._books.peak_blocks(case.holding)
-        if self._sequences + candidate.branches > settings.max_running:
+        if self._sequences + candidate.branches > self.places:
             return Fit(Rule.MAX_RUNNING, peak_blocks)
         if case.prompt_blocks > case.free_blocks:
             return Fit(Rule.FREE_BLOCKS, peak_blocks)

@@ -16,6 +16,7 @@ from vramledger.gateway.live.admitter import PolicyAdmitter
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.gateway.live.engine_state import EngineState
 from vramledger.gateway.live.instance import Condition, Instance
+from vramledger.gateway.shared.budget import Budget, WholeBudget
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 
 MS = 1_000_000
@@ -32,7 +33,9 @@ def capacity(blocks: int = 64, *, block_tokens: int = 16, running: int = 8) -> C
 
 
 def instances(
-    capacities: Sequence[Capacity], reservation: Reservation = Reservation.NO_EVICT
+    capacities: Sequence[Capacity],
+    reservation: Reservation = Reservation.NO_EVICT,
+    budget: Budget | None = None,
 ) -> list[Instance]:
     def settings_for(has: Capacity) -> PolicySettings:
         return PolicySettings(
@@ -43,7 +46,7 @@ def instances(
             queue=QueueBounds(max_requests=6),
         )
 
-    made = [Instance(f"engine {place}", place, settings_for) for place in range(len(capacities))]
+    made = [Instance(f"engine {place}", place, settings_for, budget) for place in range(len(capacities))]
     for one, has in zip(made, capacities, strict=True):
         one.open(has)
     return made
@@ -165,7 +168,7 @@ def test_one_that_waits_for_an_engine_that_dies_is_decided_anew_among_the_others
     ((number, gone),) = admitter.reconsider(4)
     assert (number, gone.verdict, gone.rule) == (3, Verdict.UNAVAILABLE, "engine-down")
     assert gone.retry_after_ms
-    assert list(admitter.reconsider(5)) == []
+    assert admitter.reconsider(5) == []
     for number in (1, 2):
         admitter.release(number, Ending(how=Ended.UPSTREAM_FAILED), 6)
     assert is_empty(admitter)
@@ -215,3 +218,54 @@ def test_blocks_of_others_are_left_to_them() -> None:
     one.answered(state(1_000 * MS, 3), held_blocks=0, explained_blocks=0)
     ((_, let_in),) = admitter.reconsider(1_001 * MS)
     assert let_in.verdict is Verdict.ADMIT
+
+
+def test_of_an_instance_that_is_shared_no_more_is_used_than_was_granted() -> None:
+    class Share(WholeBudget):
+        """What was granted, and what was last wanted."""
+
+        granted = 0
+        wanted: tuple[int, ...] = ()
+
+        @property
+        def blocks(self) -> int:
+            return self.granted
+
+        def want(
+            self,
+            blocks: int,
+            places: int,
+            *,
+            held_blocks: int,
+            held_places: int,
+            next_blocks: int = 0,
+            next_places: int = 0,
+        ) -> None:
+            self.wanted = blocks, places, held_blocks, held_places, next_blocks, next_places
+
+    share = Share()
+    (one,) = made = instances([capacity()], budget=share)
+    admitter = PolicyAdmitter(made)
+    assert (share.total_blocks, share.total_places) == (64, 8)
+    assert admitter.decide(facts(1), 1).verdict is Verdict.QUEUE  # 13 blocks
+    assert share.wanted == (14, 1, 0, 0, 13, 1)
+    share.granted = 20
+    assert [decision.verdict for _, decision in admitter.reconsider(2)] == [Verdict.ADMIT]
+    assert share.wanted == (13, 1, 13, 1, 0, 0)
+    assert admitter.decide(facts(2), 3).verdict is Verdict.QUEUE
+    share.granted, share.is_careful = 64, True
+    assert admitter.reconsider(4) == []
+    share.is_careful = False
+    # The others' 30 blocks are no stranger's.
+    share.other_blocks = 30
+    for at_ns in (5, 6):
+        one.answered(state(at_ns, 30), held_blocks=0, explained_blocks=0)
+    share.total_places = 1
+    assert admitter.reconsider(7) == []
+    share.total_places = 8
+    assert [decision.verdict for _, decision in admitter.reconsider(8)] == [Verdict.ADMIT]
+    assert admitter.decide(facts(3, 2000, 10), 9).verdict is Verdict.NEVER_FITS
+    for number in (1, 2):
+        admitter.release(number, Ending(how=Ended.COMPLETED, output_tokens=1), 10)
+    assert share.wanted == (0, 0, 0, 0, 0, 0)
+    assert is_empty(admitter)

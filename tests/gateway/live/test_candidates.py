@@ -11,7 +11,7 @@ from vramledger.admission.decision import Admission, Rule
 from vramledger.admission.decision import Decision as PolicyDecision
 from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import Kind, PromptTokens, RequestFacts, TokenSource, Verdict
-from vramledger.gateway.live.candidates import Cohorts, candidate_of, decision_of
+from vramledger.gateway.live.candidates import Cohorts, candidate_of, decision_of, sizes_of
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 
@@ -32,7 +32,8 @@ def counted(tokens: int, most: int | None = None, source: TokenSource = TokenSou
 def candidate(
     facts: RequestFacts, has: Capacity = HAS, *, limit: int = 60, is_strict: bool = True
 ) -> Candidate:
-    return candidate_of(facts, has, "c", limit_blocks=limit, safety_tokens=0, is_strict=is_strict)
+    sizes = sizes_of(has.layout, limit_blocks=limit, safety_tokens=0)
+    return candidate_of(facts, has, sizes, "c", is_strict=is_strict)
 
 
 def test_a_prompt_that_nobody_counted_has_at_most_its_bytes() -> None:

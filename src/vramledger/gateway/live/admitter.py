@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission
@@ -13,6 +13,7 @@ from vramledger.gateway.live.candidates import PS_PER_NS, Cohorts, decision_of
 from vramledger.gateway.live.events import TokensPerEvent
 from vramledger.gateway.live.instance import Condition, Instance
 from vramledger.gateway.live.routing import chosen
+from vramledger.gateway.shared.budget import nobody
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.units import ceil_div
 
@@ -61,6 +62,14 @@ class PolicyAdmitter:
         self._cohorts = Cohorts()
         self._per_event = TokensPerEvent()
         self._reopened = False
+        self.on_room: Callable[[], None] = nobody
+        """To be called when those that wait may have room, though nothing was released."""
+        for instance in self.instances:
+            if instance.budget is not None:
+                instance.budget.on_change = self.more_room
+
+    def more_room(self) -> None:
+        self.on_room()
 
     @property
     def open_requests(self) -> int:
@@ -87,21 +96,28 @@ class PolicyAdmitter:
             self._entries[facts.number] = entry
         if decision.answer is Admission.ACCEPT:
             self._let_in(entry, decision, work_tokens, decode_seqs, now_ns)
+        if decision.answer is not Admission.REJECT:
+            instance.want(now_ns)
         return self._told(instance, decision, candidate, now_ns)
 
-    def reconsider(self, now_ns: int) -> Iterator[tuple[int, Decision]]:
+    def reconsider(self, now_ns: int) -> list[tuple[int, Decision]]:
+        told: list[tuple[int, Decision]] = []
         for instance in self.instances:
             if instance.is_open and instance.policy.queued_count and instance.takes_new:
-                yield from self._turns(instance, now_ns)
-        yield from self._moved(now_ns)
+                told += self._turns(instance, now_ns)
+                instance.want(now_ns)
+        told += self._moved(now_ns)
+        return told
 
     def _turns(self, instance: Instance, now_ns: int) -> Iterator[tuple[int, Decision]]:
         policy = instance.policy
-        load = policy.load
+        work_tokens, decode_seqs = policy.load.prefill_tokens, policy.load.decode_seqs
         for decision in policy.at_scheduling(instance.view(now_ns), now_ns * PS_PER_NS):
             entry = self._entries[decision.identity]
             if decision.answer is Admission.ACCEPT:
-                self._let_in(entry, decision, load.prefill_tokens, load.decode_seqs, now_ns)
+                self._let_in(entry, decision, work_tokens, decode_seqs, now_ns)
+                work_tokens += decision.uncached_tokens
+                decode_seqs += entry.candidate.branches
             else:
                 del self._entries[decision.identity]
             yield decision.identity, self._told(instance, decision, entry.candidate, now_ns)
@@ -137,6 +153,8 @@ class PolicyAdmitter:
         instance = entry.instance
         if entry.admitted_ns is None:
             entry.policy.at_end(number, 0, is_finished=False, now_ps=now_ns * PS_PER_NS)
+            if entry.policy is instance.policy:
+                instance.want(now_ns)
             return
         self._per_event.learn(ending)
         if ending.how is Ended.COMPLETED:
@@ -194,6 +212,7 @@ class PolicyAdmitter:
         instance.pace.released(held_blocks - policy.held_blocks, now_ns)
         if not entry.facts.stream:
             instance.silent -= 1
+        instance.want(now_ns)
         self._learn_prefixes(entry, ending, generated_tokens)
         self._learn_times(entry, ending, now_ns)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission, Rule
 from vramledger.admission.decision import Decision as PolicyDecision
 from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import Decision, RequestFacts, TokenSource, Verdict
 from vramledger.gateway.live.capacity import Capacity
+from vramledger.kvcache.blocks.layout import PoolLayout
 
 PS_PER_NS = 1_000
 PS_PER_MS = 1_000_000_000
@@ -34,14 +37,25 @@ class Cohorts:
             self._models.add(facts.model)
 
 
+class Sizes(NamedTuple):
+    """Of an instance's pool: tokens of a block, of all blocks, and of those that admitted requests may hold."""
+
+    block_tokens: int
+    pool_tokens: int
+    limit_tokens: int
+
+
+def sizes_of(layout: PoolLayout, *, limit_blocks: int, safety_tokens: int) -> Sizes:
+    block_tokens = layout.key_tokens
+    return Sizes(
+        block_tokens,
+        layout.usable_blocks * block_tokens,
+        max(1, limit_blocks * block_tokens - safety_tokens),
+    )
+
+
 def candidate_of(
-    facts: RequestFacts,
-    capacity: Capacity,
-    cohort: str,
-    *,
-    limit_blocks: int,
-    safety_tokens: int,
-    is_strict: bool,
+    facts: RequestFacts, capacity: Capacity, sizes: Sizes, cohort: str, *, is_strict: bool
 ) -> Candidate:
     """`is_strict` reserves what a prompt has at the most where nobody counted it, else what it is expected to have.
 
@@ -50,8 +64,7 @@ def candidate_of(
     engine fails where they have none.
     """
     length = capacity.max_model_len
-    pool_tokens = capacity.layout.usable_blocks * capacity.layout.key_tokens
-    limit_tokens = limit_blocks * capacity.layout.key_tokens - safety_tokens
+    block_tokens, pool_tokens, limit_tokens = sizes
     prompt, is_counted = _prompt_tokens(facts, is_strict=is_strict)
     if not is_counted:
         prompt = min(prompt, max(1, min(length, limit_tokens) - 1))
@@ -70,7 +83,7 @@ def candidate_of(
         identity=facts.number,
         prompt_tokens=prompt,
         max_output_tokens=output,
-        keys=_keys(facts, capacity),
+        keys=_keys(facts, block_tokens) if capacity.keeps_prefixes else (),
         branches=branches,
         tenant=facts.tenant,
         cohort=cohort,
@@ -81,12 +94,12 @@ def candidate_of(
     )
 
 
-def _keys(facts: RequestFacts, capacity: Capacity) -> tuple[int, ...]:
+def _keys(facts: RequestFacts, block_tokens: int) -> tuple[int, ...]:
     """Of blocks as the engine has them, where theirs are whole multiples of those that were named. A chained identity stands for all before it."""
     prompt = facts.prompt
-    if prompt is None or not prompt.key_tokens or not capacity.keeps_prefixes:
+    if prompt is None or not prompt.key_tokens:
         return ()
-    times, rest = divmod(capacity.layout.key_tokens, prompt.key_tokens)
+    times, rest = divmod(block_tokens, prompt.key_tokens)
     return () if rest else prompt.keys[times - 1 :: times]
 
 

@@ -13,14 +13,16 @@ from vramledger.admission.settings import PolicySettings, Reservation
 from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import RequestFacts
 from vramledger.gateway.live.cached_prefixes import CachedPrefixes
-from vramledger.gateway.live.candidates import candidate_of
+from vramledger.gateway.live.candidates import PS_PER_NS, Sizes, candidate_of, sizes_of
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.gateway.live.engine_state import EngineState
 from vramledger.gateway.live.pace import ReleasePace
 from vramledger.gateway.live.reconciling import Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
+from vramledger.gateway.shared.budget import Budget
 from vramledger.gateway.snapshot import InstanceState
+from vramledger.units import ceil_div
 
 TIMES_UNREACHABLE = 2
 """So many vain questions in a row, and it is down."""
@@ -39,13 +41,21 @@ class Condition(Enum):
 class Instance:
     """`settings_for` makes a policy's settings of what the engine has. All calls come from one thread, in order of time."""
 
-    def __init__(self, name: str, place: int, settings_for: Callable[[Capacity], PolicySettings]) -> None:
+    def __init__(
+        self,
+        name: str,
+        place: int,
+        settings_for: Callable[[Capacity], PolicySettings],
+        budget: Budget | None = None,
+    ) -> None:
         self.name = name
         self.place = place
         self.engine = ""
         """Which it is, as far as is known."""
         self.suspected: Callable[[], None] = _nobody
         """To be called when a request to it failed: it is asked at once whether it is there."""
+        self.budget = budget
+        """Where other gateways stand before it as well: what of it is this one's."""
         self.condition = Condition.OPENING
         self.capacity: Capacity | None = None
         self.times = LearnedTimes()
@@ -63,6 +73,7 @@ class Instance:
         self._settings: PolicySettings | None = None
         self._policy: Policy | None = None
         self._view: LiveView | None = None
+        self._sizes = Sizes(1, 1, 1)
         self._unreachable = 0
 
     @property
@@ -76,7 +87,7 @@ class Instance:
 
     @property
     def block_tokens(self) -> int:
-        return 1 if self.capacity is None else self.capacity.layout.key_tokens
+        return self._sizes.block_tokens
 
     @property
     def is_open(self) -> bool:
@@ -89,11 +100,14 @@ class Instance:
         self.restarts += self.is_open
         self.capacity, self.engine = capacity, capacity.engine
         self._settings = self._settings_for(capacity)
+        self._measure(self._settings)
         self._policy = Policy(self._settings, self.times)
         self.reconciled = Reconciled(is_patient=capacity.when_full is not WhenFull.FAIL)
         self.prefixes = CachedPrefixes(capacity.layout.usable_blocks, capacity.layout.key_tokens)
         self._view = LiveView(self._settings, self._policy, self.reconciled, self.prefixes)
+        self._view.budget = self.budget
         self.silent = 0
+        self._offer()
         if self.condition is Condition.OPENING:
             self.condition = Condition.UP
 
@@ -103,6 +117,12 @@ class Instance:
             settings = self._settings_for(self.capacity)
             self._policy.adopt(settings)
             self._settings = settings
+            self._measure(settings)
+
+    def _measure(self, settings: PolicySettings) -> None:
+        self._sizes = sizes_of(
+            settings.layout, limit_blocks=settings.limit_blocks, safety_tokens=settings.safety_tokens
+        )
 
     def drain(self) -> None:
         """It is given no more."""
@@ -114,8 +134,34 @@ class Instance:
         assert view is not None
         view.now_ns = now_ns
         view.has_silent = self.silent > 0
-        self.policy.is_careful = self.reconciled.is_careful(now_ns)
+        policy = self.policy
+        policy.is_careful = self.reconciled.is_careful(now_ns)
+        if self.budget is not None:
+            policy.places = self.budget.places
         return view
+
+    def want(self, now_ns: int) -> None:
+        """Tells whoever shares the instance out what could be used of it."""
+        if self.budget is None:
+            return
+        policy = self.policy
+        next_blocks, next_places = policy.next_need(self.view(now_ns), now_ns * PS_PER_NS)
+        held, held_places = policy.most_blocks, policy.load.decode_seqs
+        waiting = policy.queued_count
+        self.budget.want(
+            held
+            + max(next_blocks, ceil_div(policy.queued_tokens, self.block_tokens) + waiting if waiting else 0),
+            held_places + max(next_places, waiting),
+            held_blocks=held,
+            held_places=held_places,
+            next_blocks=next_blocks,
+            next_places=next_places,
+        )
+
+    def _offer(self) -> None:
+        if self.budget is not None and self.capacity is not None:
+            usable = self.capacity.layout.usable_blocks
+            self.budget.offer(usable, self.capacity.max_running, str(self.restarts))
 
     def candidate(self, facts: RequestFacts, cohort: str) -> Candidate:
         capacity, settings = self.capacity, self._settings
@@ -123,9 +169,8 @@ class Instance:
         return candidate_of(
             facts,
             capacity,
+            self._sizes,
             cohort,
-            limit_blocks=settings.limit_blocks,
-            safety_tokens=settings.safety_tokens,
             is_strict=settings.reservation is Reservation.NO_EVICT,
         )
 
@@ -149,6 +194,7 @@ class Instance:
             self.dead_before_ns = before.asked_ns
             self.reconciled.forget()
             self.prefixes.forget()
+            self._offer()
         self.readings += 1
         self._reached()
         self.reconciled.told(

@@ -17,6 +17,7 @@ from vramledger.gateway.live.capacity import Capacity, Given
 from vramledger.gateway.live.instance import Instance
 from vramledger.gateway.live.watching import EngineWatch
 from vramledger.gateway.settings import Upstream
+from vramledger.gateway.shared.budget import Budget
 from vramledger.gateway.upstream_asking import UpstreamAsking
 
 INTERVAL_S = 1.0
@@ -69,6 +70,7 @@ async def open_instances(
     given: Given | Sequence[Given] | None = None,
     *,
     names: Sequence[str] = (),
+    budgets: Sequence[Budget] | None = None,
     changes: Mapping[str, Any] | None = None,
     interval_s: float = INTERVAL_S,
     tls: ssl.SSLContext | None = None,
@@ -77,7 +79,7 @@ async def open_instances(
     """Asks each engine once, and returns whether or not it answered: one that does not is opened when it does, and until then takes nothing.
 
     `given` is what is known beforehand, of all engines or of each; `changes` are fields of `admission.settings.PolicySettings` that go before
-    what the engine and the goal would choose (queue bounds, weights). `names` are the instances' in states and messages,
+    what the engine and the goal would choose (queue bounds, weights). `budgets`, one of each, are what may be used of engines that other gateways use too. `names` are the instances' in states and messages,
     by default their addresses. What `clock_ns` tells must be what the gateway is given.
     """
     each = list(given) if isinstance(given, Sequence) else [given or Given()] * len(upstreams)
@@ -87,7 +89,12 @@ async def open_instances(
         return settings_of(capacity, goal, changes or {})
 
     instances = [
-        Instance(names[place] if names else address(upstream), place, settings_for)
+        Instance(
+            names[place] if names else address(upstream),
+            place,
+            settings_for,
+            budgets[place] if budgets is not None else None,
+        )
         for place, upstream in enumerate(upstreams)
     ]
     admitter = LiveAdmitter(instances, clock_ns)

@@ -7,6 +7,7 @@ from vramledger.admission.policy import Policy
 from vramledger.admission.settings import PolicySettings, Reservation
 from vramledger.gateway.live.cached_prefixes import CachedPrefixes
 from vramledger.gateway.live.reconciling import Reconciled
+from vramledger.gateway.shared.budget import Budget
 
 
 class LiveView:
@@ -29,19 +30,32 @@ class LiveView:
         self._reconciled = reconciled
         self._prefixes = prefixes
         self.now_ns = 0
+        self.budget: Budget | None = None
+        """What of the instance is this gateway's, where others stand before it as well."""
         self.has_silent = False
         """Whether some of what was let in says nothing until its end."""
 
     @property
+    def _own_blocks(self) -> int:
+        """All that may be used here."""
+        budget = self.budget
+        if budget is None:
+            return self._usable_blocks
+        return 0 if budget.is_careful else min(self._usable_blocks, budget.blocks)
+
+    @property
     def used_blocks(self) -> int:
         reconciled = self._reconciled
-        beyond = reconciled.foreign_blocks + reconciled.doubt_blocks(self._usable_blocks, self.now_ns)
+        foreign_blocks = reconciled.foreign_blocks
+        if self.budget is not None:
+            foreign_blocks = max(0, foreign_blocks - self.budget.other_blocks)
+        beyond = foreign_blocks + reconciled.doubt_blocks(self._usable_blocks, self.now_ns)
         return min(self._usable_blocks, self._policy.held_blocks + beyond)
 
     @property
     def free_blocks(self) -> int:
         reconciled, state = self._reconciled, self._reconciled.state
-        free = self._usable_blocks - self.used_blocks
+        free = self._own_blocks - self.used_blocks
         if self._is_optimistic:
             # Room takes what is promised to prompts that are not computed yet off again.
             free += self._policy.promised_blocks
@@ -66,7 +80,7 @@ class LiveView:
 
     def cached_tokens(self, candidate: Candidate) -> int:
         """Nothing is credited where somebody else takes blocks that nobody here is told of."""
-        if not candidate.keys or self._reconciled.foreign_blocks:
+        if not candidate.keys or self._reconciled.foreign_blocks or self.budget is not None:
             return 0
         # Of what streams a block each may not have been told yet, of what does not all that it may grow to.
         policy = self._policy
