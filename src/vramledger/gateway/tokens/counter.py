@@ -38,7 +38,7 @@ OPEN_TOKENS = 131_072
 MEDIA_TOKENS = 32_768
 """What one image, sound or film may take where the model's limit is not known."""
 LOCAL_CHARACTERS = 2_000
-"""Texts longer than this are tokenized on another thread: a tokenizer does some two or three characters a microsecond."""
+"""Texts longer than this are tokenized on another thread: a tokenizer does one to three characters a microsecond."""
 
 # Characters, further bytes of UTF-8, signs, messages, bytes of JSON, media, and one for each prompt.
 BYTES_PRIOR = (0.22, 0.3, 0.3, 5.0, 0.25, 1000.0, 8.0)
@@ -87,8 +87,8 @@ class Counting:
         tokenizer: LocalTokenizer | None = None,
         secret: bytes | None = None,
     ) -> None:
-        """`asking` are the engines that serve the same model: the one with the fewest questions is asked, if it answers of late. They stay the caller's to close.
-        `secret` (up to 64 bytes) makes identities of blocks comparable between gateways; otherwise it is random.
+        """`asking` are the engines that serve the same model: of those that answer of late the one with the fewest questions is asked. They
+        stay the caller's to close. `secret` (up to 64 bytes) makes identities of blocks comparable between gateways; otherwise it is random.
         """
         self.settings = settings
         self.tally = CountingTally()
@@ -318,7 +318,7 @@ class Counting:
         most = asked.get("truncate_prompt_tokens")
         if self.settings.engine != "vllm" or type(most) is not int or not 0 < most < told.most_tokens:
             return told
-        return replace(told, tokens=min(told.tokens, most), most_tokens=most, keys=())
+        return replace(told, tokens=min(told.tokens, most), most_tokens=most, keys=(), key_tokens=0)
 
     def _tally(self, told: PromptTokens) -> None:
         if told.source is TokenSource.ENGINE:
@@ -379,7 +379,7 @@ def _cohort(facts: RequestFacts, shape: PromptShape) -> Hashable:
 
 
 def _group(shape: PromptShape) -> Group:
-    """Length in steps of four times; and of the text, how far it is of ASCII, how many signs and how few blanks it has: prose, code, numbers, keys."""
+    """Length in steps of four times; and of the text, whether it is of ASCII, has many signs and few blanks: prose, code, numbers, keys."""
     size = shape.text_bytes + shape.json_bytes
     further = shape.text_bytes - shape.characters
     script = 0 if 64 * further < size else 1 if 4 * further < size else 2

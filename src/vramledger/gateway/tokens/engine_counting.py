@@ -13,7 +13,8 @@ from vramledger.gateway.tokens.engine_forms import Counted, Dialogue, Question, 
 from vramledger.gateway.tokens.off_loop import Busy, OffLoop
 from vramledger.gateway.upstream_asking import AskingFailed, UpstreamAsking
 
-MISSING = frozenset((404, 405, 501))
+MISSING = frozenset((401, 403, 404, 405, 501))
+"""There is no such endpoint, or not for us."""
 ANSWER_BYTES = 64 << 20
 LARGE_BYTES = 1 << 17
 """Bodies above this are written and read away from the event loop."""
@@ -115,7 +116,7 @@ class EngineCounting:
         if status in MISSING:
             self.tally.failed += 1
             circuit.missing(now)
-        elif status >= 500 or status in (401, 403, 408, 429):
+        elif status >= 500 or status in (408, 429):
             self.tally.failed += 1
             circuit.failed(now)
         else:

@@ -2,7 +2,8 @@
 
 - vLLM: `POST /tokenize` with `prompt` or `messages` (read in 0.6.6 to 0.33.0; tools are rendered since 0.9.0, older ones ignore them),
   `POST /v1/messages/count_tokens` (0.32.0). What a chat's rendering depends on and `/tokenize` has no field for goes by
-  `chat_template_kwargs`, as `ChatCompletionRequest.build_chat_params` does itself (0.32.0).
+  `chat_template_kwargs`, as `ChatCompletionRequest.build_chat_params` does itself (0.32.0). `POST /v1/responses/render` (0.31.0 and later, where it is
+  started with `--enable-scale-out`; 403 otherwise).
 - SGLang: `POST /tokenize` with a text or a list of texts, or with `messages` and any field of a chat (read in a build of 2026; earlier ones
   refuse `messages` with 400), and `POST /v1/messages/count_tokens`.
 - llama.cpp: `POST /apply-template`, then `POST /tokenize` with its special tokens as its own routes do; for what is not a chat in OpenAI's form
@@ -49,7 +50,12 @@ class _Tokens(msgspec.Struct):
     tokens: list[int]
 
 
+class _Rendered(msgspec.Struct):
+    token_ids: list[int]
+
+
 _TOKENS = msgspec.json.Decoder(_Tokens)
+_RENDERED = msgspec.json.Decoder(_Rendered)
 
 
 class Unreadable(ValueError):
@@ -104,6 +110,15 @@ def _vllm_prompts(asked: Mapping[str, object]) -> Dialogue:
             body["model"] = asked["model"]
         parts.append(_ids((yield _question(b"/tokenize", body))))
     return _longest(parts)
+
+
+def _vllm_response(asked: Mapping[str, object]) -> Dialogue:
+    body = yield _question(b"/v1/responses/render", {**asked, "stream": False})
+    try:
+        ids = _RENDERED.decode(body).token_ids
+    except (msgspec.DecodeError, RecursionError):
+        raise Unreadable("no token_ids") from None
+    return Counted(len(ids), ids)
 
 
 def _sglang_chat(asked: Mapping[str, object]) -> Dialogue:
@@ -164,6 +179,7 @@ _FORMS: Mapping[tuple[str, Kind], Callable[[Mapping[str, object]], Dialogue]] = 
     ("vllm", Kind.CHAT): _vllm_chat,
     ("vllm", Kind.COMPLETION): _vllm_prompts,
     ("vllm", Kind.EMBEDDING): _vllm_prompts,
+    ("vllm", Kind.RESPONSE): _vllm_response,
     ("vllm", Kind.MESSAGE): _counted_by(b"/v1/messages/count_tokens"),
     ("sglang", Kind.CHAT): _sglang_chat,
     ("sglang", Kind.COMPLETION): _sglang_prompts,

@@ -1,10 +1,11 @@
 """How long prompts are, learned from those that an engine counted. Pure.
 
-Of each model and kind of prompt a linear rule is kept up to date: tokens over characters of ASCII, further bytes of UTF-8, messages, bytes
-of JSON. It is fitted by relative error with weights that fade, so that it follows what is sent now. What it may be wrong by is not taken from the
-fit: each count is compared with what the rule had said before it was learned from, and the ratio kept, apart by length and by what kind of text it is. Of `n` such ratios the
-k-th largest is exceeded by the next one with probability k / (n + 1), whatever their distribution, as long as prompts come in no particular order (split
-conformal prediction); where `n` is too small for the wanted quantile, a Student's t bound on their logarithms stands beside the largest.
+Of each model and kind of request a linear rule is kept up to date: tokens over characters, further bytes of UTF-8, signs, messages, bytes of JSON
+(`counter` says which). It is fitted by relative error with weights that fade, so that it follows what is sent now. What it may be wrong by is
+not taken from the fit: each count is compared with what the rule had said before it was learned from, and the ratio kept, apart by length
+and by what kind of text it is. Of `n` such ratios the k-th largest is exceeded by the next one with probability k / (n + 1), whatever their
+distribution, as long as prompts come in no particular order (split conformal prediction); where `n` is too small for the wanted quantile, a
+Student's t bound on their logarithms stands beside the largest.
 
 All tenants of a gateway teach the same rule: a tenant can make it worse for others, by no more than the bound that goes for a prompt of which
 nothing is known, and learns nothing from it but a forecast of the length of its own prompts.
