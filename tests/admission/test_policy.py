@@ -405,3 +405,22 @@ def test_where_not_all_can_be_in_time_those_with_the_most_work_go_behind(
         for identity in let_in:
             front.at_end(identity, 2, is_finished=False, now_ps=40 * MS)
     assert let_in == order
+
+
+def test_while_lengths_are_unknown_a_first_guess_is_reserved_and_twice_of_what_came() -> None:
+    bound = candidate(1, prompt=4, bound=60)
+    safe = policy(reservation=Reservation.QUANTILE).at_arrival(bound, View(20), 0)
+    assert (safe.reserved_output_tokens, safe.observations) == (60, 0)
+    guessing = policy(reservation=Reservation.QUANTILE, first_guess_tokens=10)
+    guessed = guessing.at_arrival(bound, View(20), 0)
+    assert (guessed.reserved_output_tokens, guessed.need_blocks, guessed.observations) == (10, 4, 0)
+    guessing.at_progress(1, 15, 5)
+    # It came to 15 tokens, so 30 are reserved: when another has its 10 and 28 tokens in all, it has 29 in 8 blocks.
+    after = guessing.at_arrival(candidate(2, prompt=19, bound=60), View(20), 6)
+    assert (after.reserved_output_tokens, after.rule) == (10, Rule.FITS)
+    assert after.peak_blocks == 15
+
+
+def test_a_first_guess_is_a_token_at_least() -> None:
+    with pytest.raises(InputError, match="first_guess_tokens is 0"):
+        policy_settings(20, first_guess_tokens=0)

@@ -386,3 +386,60 @@ def test_a_plans_own_interval_is_among_the_changes(
     factors = [item["change"] for item in found["sensitivity"] if item["factor"] in ("pool", "KV format")]
     assert any(text.startswith("plan's low") for text in factors)
     assert any(text.startswith("plan's high") for text in factors)
+
+
+def overload(tmp_path: Path) -> str:
+    """Sixty requests in 6 s for a pool that holds five of them, of which ten a second of service each."""
+    rows = [f"{number * 0.1},{100},{40}" for number in range(60)]
+    path = tmp_path / "overload.csv"
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_a_policy_in_front_of_the_engine_refuses_who_would_be_late(
+    tmp_path: Path, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--blocks", "40", *bare, "--workload", overload(tmp_path), "--slo-ttft-ms", "500", "--exit-zero")
+    _, alone = document(capsys, "simulate", *asked)
+    _, found = document(capsys, "simulate", *asked, "--admission", "default")
+    assert alone["admission"] is None
+    decided = found["admission"]
+    assert (decided["policy"], decided["reservation"]) == ("default", "quantile")
+    assert decided["let_in_at_once"] + decided["waited"] + sum(decided["refused"].values()) >= 60
+    assert decided["refused"] == {"first-token-deadline": found["requests"]["rejected"]}
+    assert found["requests"]["goodput"] > 2 * alone["requests"]["goodput"]
+    assert found["requests"]["missed_ttft"] == found["requests"]["rejected"]
+    assert found["notes"] == [
+        "run by the readable simulator: the compiled one does not cover admission policies"
+    ]
+    main(["simulate", *asked, "--admission", "default"])
+    page = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"admission by default, which reserves by quantile: {decided['let_in_at_once']} let in at once"
+        in page
+    )
+
+
+def test_a_default_follows_what_the_engine_does_when_its_pool_is_full(
+    tmp_path: Path, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--blocks", "40", *bare, "--workload", overload(tmp_path), "--slo-ttft-ms", "500", "--exit-zero")
+    _, alone = document(capsys, "simulate", *asked, "--scheduling", "llama.cpp")
+    _, found = document(capsys, "simulate", *asked, "--scheduling", "llama.cpp", "--admission", "default")
+    assert alone["requests"]["failed"] > 0
+    assert (found["requests"]["failed"], found["admission"]["reservation"]) == (0, "no-evict")
+    assert found["requests"]["goodput"] > alone["requests"]["goodput"]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--how", "compiled", "--admission", "default"), "the compiled simulator does not cover admission policies"),
+        (("--admission", "risk", "--max-num-seqs", "500"), "reservation is risk and pace.step_tokens 200"),
+    ],
+)  # fmt: skip
+def test_what_a_policy_cannot_do_is_said(
+    more: tuple[str, ...], told: str, trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--blocks", "40", *bare, "--workload", trace, *more]) == 2
+    assert told in capsys.readouterr().err

@@ -25,6 +25,9 @@ QUANTILE = 0.8
 """Reserving what four of five requests do not exceed keeps the sum of what runs within the pool nearly always: a tenth of the engine's
 preemptions are left, and no room lies idle that it would have used."""
 
+FIRST_GUESS_TOKENS = 256
+"""Until lengths are known an engine that preempts loses less by a wrong guess than by idling: where clients name no bound, a request may grow to
+all that the model allows, and a pool of such reservations serves one at a time."""
 WATERMARK = 0.02
 """Share of the pool that a prompt must leave free where nothing is reserved for answers: as fast as without in a burst, with a third of the
 preemptions."""
@@ -61,6 +64,7 @@ def default_settings(
         watermark_blocks=int(layout.usable_blocks * WATERMARK),
         quantile=QUANTILE,
         confidence=QUANTILE,
+        first_guess_tokens=FIRST_GUESS_TOKENS,
         puts_behind=goal is not Goal.THROUGHPUT,
         queue=QueueBounds() if queue is None else queue,
     )

@@ -214,6 +214,8 @@ class Room:
         forecast = self.lengths.at(
             candidate, settings.quantile, settings.confidence, generated_tokens=generated_tokens
         )
+        if not forecast.observations and settings.first_guess_tokens is not None:
+            forecast = Forecast(min(bound, max(settings.first_guess_tokens, 2 * generated_tokens)), 0)
         # A bound that the whole pool could not hold is reserved as far as the pool goes.
         room = self._limit_blocks // candidate.branches * self.need.block_tokens
         room -= candidate.prompt_tokens + settings.safety_tokens

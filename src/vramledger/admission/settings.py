@@ -56,6 +56,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     before it lets a request in, e.g. vLLM's watermark).
     `quantile` and `confidence` are those of a learned length, `epsilon` is the probability for `RISK`, which looks at spans of
     `risk_span_steps` (shorter ones are nearer to the truth and take longer); both learn over the last `window` ends.
+    `first_guess_tokens` are reserved where too little is known of a length, and twice what was generated where that is more; None: the client's
+    bound, which is safe and, where clients name none, as much as the model allows.
     A completion deadline is judged by the learned output at `deadline_quantile`, not by what is reserved.
     `watermark_blocks` stay free under `OPTIMISTIC`.
     `risky_over_tokens`: a request whose bound is further than this above what is reserved for it is risky, and all of these together are
@@ -79,6 +81,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     deadline_quantile: float = 0.5
     window: int = 4096
     watermark_blocks: int = 0
+    first_guess_tokens: int | None = None
     risky_over_tokens: int | None = None
     risky_share: float = 0.25
     queue: QueueBounds = QueueBounds()
@@ -94,6 +97,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
         for name in ("quantile", "confidence", "epsilon", "deadline_quantile", "risky_share"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: a share above 0 and below 1 is needed")
+        if self.first_guess_tokens is not None and self.first_guess_tokens < 1:
+            raise InputError(f"first_guess_tokens is {self.first_guess_tokens}: at least 1 is needed")
         for name in ("safety_tokens", "safety_blocks", "watermark_blocks", "token_wait_ps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}: it cannot be below 0")

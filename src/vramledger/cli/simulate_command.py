@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from vramledger.cli.load_options import FLEET, file_option, how_option, load_arguments
 from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
 from vramledger.cli.workload_options import take_reading
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from vramledger.workload.columns import Workload
 
 REQUESTS = 10_000
+CHOICES = ("default", "throughput", "no-failure", "no-evict", "quantile", "risk", "optimistic")
+"""The names of `simulation.admission.Choice`, which is not loaded for a command's help."""
 
 _HELP = """Simulate a workload on the KV pool that a plan leaves: latencies, goodput over all offered requests, the pool over time,
 preemptions, and how near each way to run out of memory is.
@@ -28,6 +32,7 @@ Examples:
   vramledger simulate ./model --device H100-80GB --max-model-len 16K --workload trace.csv
   vramledger simulate ./model --device H100-80GB --workload trace.csv --scale-time 0.25 --slo-ttft-ms 1000 --slo-tpot-ms 50
   vramledger simulate ./model --device L40S --workload cohorts.toml --rate 4 --requests 20000 --picture pool.svg
+  vramledger simulate ./model --device L40S --workload trace.csv --slo-ttft-ms 2000 --admission default
   vramledger simulate --blocks 27889 --block-size 16 --max-model-len 16K --max-num-seqs 256 \\
     --max-num-batched-tokens 2048 --step-model step.json --workload trace.jsonl --output run/
 
@@ -46,6 +51,7 @@ def run_simulate(
     seed: int,
     goodput: float,
     how: str,
+    admission: str | None,
     compare: bool,
     output: str | None,
     picture: str | None,
@@ -69,7 +75,9 @@ def run_simulate(
     setup = setup_of(asked, follow_parents=reading["follow_parents"])
     sent = sent_by(workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed)
     with ends_when_told():
-        found = _simulated(setup, sent, seed=seed, goodput=goodput, how=how, output=output)
+        found = _simulated(
+            setup, sent, seed=seed, goodput=goodput, how=how, output=output, admission=admission
+        )
     if compare:
         found = replace(found, tool_waits=_compared(setup, sent.workloads[0]))
     if picture is not None:
@@ -95,7 +103,14 @@ def run_simulate(
 
 
 def _simulated(
-    setup: Setup, sent: Sent, *, seed: int, goodput: float, how: str, output: str | None
+    setup: Setup,
+    sent: Sent,
+    *,
+    seed: int,
+    goodput: float,
+    how: str,
+    output: str | None,
+    admission: str | None,
 ) -> Simulation:
     """One run, its outcomes summed up (and written) as they come."""
     from contextlib import ExitStack
@@ -104,6 +119,7 @@ def _simulated(
     from vramledger.report.load_conditions import Conditions
     from vramledger.report.outcome_files import OutcomeFiles
     from vramledger.report.simulation_document import Simulation
+    from vramledger.simulation.admission import Choice, Fronts
     from vramledger.simulation.findings import findings, stalls
     from vramledger.simulation.measures import Summariser, Tenants
     from vramledger.simulation.outcome_columns import OutcomeColumns
@@ -111,6 +127,7 @@ def _simulated(
     from vramledger.simulation.summary import pool_summary
 
     settings, workload = setup.settings, sent.workloads[0]
+    fronts = None if admission is None else Fronts(Choice(admission), settings)
     made = Summariser(settings.slo, workload.header.tenants)
     # A second pass through the workload, for those that have several tenants.
     tenants = Tenants(workload) if len(workload.header.tenants) > 1 else None
@@ -124,7 +141,14 @@ def _simulated(
             if files is not None:
                 files.add(outcomes)
 
-        run, _ = simulate(workload, settings, how=how, sink=take, progress=progress.done)  # type: ignore[arg-type]
+        run, _ = simulate(
+            workload,
+            settings,
+            how=how,  # type: ignore[arg-type]
+            sink=take,
+            progress=progress.done,
+            policies=fronts,
+        )
         if files is not None:
             files.end(run)
     summary = made.summary()
@@ -145,6 +169,7 @@ def _simulated(
         run=run,
         findings=findings(run, settings, summary.all, pool, setup.plan),
         never_served=stalls(summary.all, settings, pool),
+        admission=None if fronts is None else fronts.counts(),
     )
 
 
@@ -165,6 +190,13 @@ command = EngineCommand(
     params=[
         *load_arguments(REQUESTS),
         how_option(),
+        GroupedOption(
+            ["admission", "--admission"],
+            type=click.Choice(CHOICES),
+            help="Put an admission policy in front of the engine's queue: the engine's default (for deadlines, throughput or no failure), or one that "
+            "reserves so much output. --slo-ttft-ms and --slo-latency-ms are its deadlines. The readable simulator runs it.",
+            group=FLEET,
+        ),
         GroupedOption(
             ["compare", "--compare-tool-waits"],
             is_flag=True,

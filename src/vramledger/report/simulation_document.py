@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramledger.admission.settings import Reservation
 from vramledger.documents.plan import SCHEMA_VERSION, SchemaVersion
 from vramledger.report.load_conditions import Conditions, ConditionsDocument, conditions_document
+from vramledger.simulation.admission import AdmissionCounts
 from vramledger.simulation.findings import Finding, Level, Shortage
 from vramledger.simulation.outcome import PoolCounters, Run
 from vramledger.simulation.step_model import PS_PER_S
@@ -161,6 +163,16 @@ class ToolWaitDocument(msgspec.Struct, frozen=True, kw_only=True):
     recompute_flops: Annotated[int, Meta(description="0 where the model is not known.")]
 
 
+class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy in front of the engine's queue decided, over all replicas."""
+
+    policy: Annotated[str, Meta(description="As --admission named it.")]
+    reservation: Annotated[Reservation, Meta(description="How much output it reserved room for.")]
+    let_in_at_once: int
+    waited: Annotated[int, Meta(description="Requests that it kept, whatever became of them then.")]
+    refused: Annotated[dict[str, int], Meta(description="Requests refused, by the rule that decided.")]
+
+
 class VerdictDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the workload is served as was asked."""
 
@@ -187,6 +199,7 @@ class SimulationDocument(msgspec.Struct, frozen=True, kw_only=True):
     tool_waits: Annotated[
         tuple[ToolWaitDocument, ...] | None, Meta(description="Null unless --compare-tool-waits asked.")
     ]
+    admission: Annotated[AdmissionDocument | None, Meta(description="Null unless --admission asked.")] = None
     samples: SamplesDocument
 
 
@@ -200,6 +213,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     never_served: tuple[str, ...]
     tool_waits: tuple[ToolWaitRow, ...] | None = None
+    admission: AdmissionCounts | None = None
 
     @property
     def holds(self) -> bool:
@@ -245,8 +259,13 @@ def simulation_document(found: Simulation) -> SimulationDocument:
         is_compiled=found.run.is_compiled,
         notes=found.run.notes,
         tool_waits=None if found.tool_waits is None else tuple(_tool_wait(row) for row in found.tool_waits),
+        admission=None if found.admission is None else _admission(found.admission),
         samples=_samples(found.run),
     )
+
+
+def _admission(found: AdmissionCounts) -> AdmissionDocument:
+    return AdmissionDocument(**{name: getattr(found, name) for name in AdmissionDocument.__struct_fields__})
 
 
 def group_document(group: GroupSummary) -> GroupDocument:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramledger.report.load_conditions import condition_lines, title
 from vramledger.report.simulation_document import MS, Simulation
 from vramledger.report.text import Line, columns, columns_within, line, wrapped
+from vramledger.simulation.admission import AdmissionCounts
 from vramledger.simulation.findings import Finding, Level, worst_first
 from vramledger.simulation.outcome import PoolSample
 from vramledger.simulation.step_model import PS_PER_S
@@ -42,6 +43,8 @@ def simulation_lines(found: Simulation, *, width: int = 80) -> Iterator[Line]:
     yield line()
     yield from latency_lines(requests, found, width)
     yield from wrapped(_counts(requests), width, first="  ", rest="    ")
+    if found.admission is not None:
+        yield from wrapped(admission_in_short(found.admission), width, first="  ", rest="    ")
     if found.summary.groups:
         yield line()
         yield from _groups(found.summary.groups, width)
@@ -66,6 +69,18 @@ def condition_in_short(found: Simulation) -> str:
     step = found.conditions.settings.step
     error = "" if step.relative_error is None else f", off by {step.relative_error:.1%} where it was fitted"
     return f"provided that steps take the {step.evidence.kind.value} time: {step.evidence.source}{error}"
+
+
+def admission_in_short(found: AdmissionCounts) -> str:
+    """What the policy in front of the queue did."""
+    refused = ", ".join(f"{count:,} by {rule}" for rule, count in found.refused.items())
+    reserves = (
+        "" if found.policy == found.reservation.value else f", which reserves by {found.reservation.value}"
+    )
+    return (
+        f"admission by {found.policy}{reserves}: {found.let_in_at_once:,} let in at once, {found.waited:,} waited first, "
+        f"{sum(found.refused.values()):,} refused{f' ({refused})' if refused else ''}"
+    )
 
 
 def latency_lines(requests: GroupSummary, found: Simulation, width: int) -> list[Line]:
