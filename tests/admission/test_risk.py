@@ -38,7 +38,7 @@ def test_it_is_never_below_the_true_probability(lengths: list[int], prompts: lis
         Candidate(identity=number, prompt_tokens=tokens, max_output_tokens=16)
         for number, tokens in enumerate(prompts)
     ]
-    terms = [book.terms(one, survival, generated_tokens=0, step=0, wait_steps=0) for one in asked]
+    terms = [book.prospect(one, survival.curve(), generated_tokens=0, step=0, wait_steps=0) for one in asked]
     for one, mine in zip(asked[1:], terms[1:], strict=True):
         book.put(one.identity, mine, 0)
     exceeding = 0
@@ -60,7 +60,7 @@ def test_what_is_certain_is_0_or_1() -> None:
     # Without anything learned a request runs to its bound: 8 + 16 tokens are 6 blocks.
     book = RiskBook(NEED, span_steps=4)
     one = Candidate(identity=0, prompt_tokens=8, max_output_tokens=16)
-    terms = book.terms(one, None, generated_tokens=0, step=0, wait_steps=0)
+    terms = book.prospect(one, None, generated_tokens=0, step=0, wait_steps=0)
     assert book.exceeded_probability(terms, 6) == 0.0
     assert book.exceeded_probability(terms, 5) == 1.0
     book.put(0, terms, 0)
@@ -77,10 +77,10 @@ def test_many_that_are_short_as_a_rule_are_unlikely_to_be_long_at_once() -> None
     book = RiskBook(NEED, span_steps=8)
     for number in range(40):
         one = Candidate(identity=number, prompt_tokens=8, max_output_tokens=100)
-        book.put(number, book.terms(one, survival, generated_tokens=0, step=0, wait_steps=0), 0)
-    extra = book.terms(
+        book.put(number, book.prospect(one, survival.curve(), generated_tokens=0, step=0, wait_steps=0), 0)
+    extra = book.prospect(
         Candidate(identity=99, prompt_tokens=8, max_output_tokens=100),
-        survival,
+        survival.curve(),
         generated_tokens=0,
         step=0,
         wait_steps=0,

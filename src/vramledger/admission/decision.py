@@ -49,7 +49,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
     `uncached_tokens` of its prompt are to be computed; `reserved_output_tokens` is what was reserved for each branch, which rests on
     `observations` requests that ended (0: on the client's bound alone). `need_blocks` is what it holds at its most beyond blocks that
     others hold anyway. `free_blocks` are those that nothing admitted was given, `peak_blocks` the most that all would hold at
-    once with it, of `limit_blocks` that may be. `exceeded_probability` bounds from above how probably the pool would be exceeded.
+    once with it, of `limit_blocks` that may be. `exceeded_probability` is how probably the pool would be exceeded, erring to the careful side (`risk`).
     `retry_at_ps` is when asking again may help: an estimate, and None where nothing lets one. `possible_first_token_ps` and
     `possible_end_ps` are the earliest instants that a request with a deadline could have had, `possible_output_tokens` the output that
     could have been done by its deadline.

@@ -12,10 +12,10 @@ from vramledger.admission.forecast import Forecast, LengthBook
 from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
 from vramledger.admission.protocol import AdmissionView
-from vramledger.admission.risk import RiskBook, Terms
+from vramledger.admission.risk import Prospect, RiskBook
 from vramledger.admission.service_time import Load
 from vramledger.admission.settings import PolicySettings, Reservation
-from vramledger.admission.survival import bin_of, least_observations
+from vramledger.admission.survival import bin_of, last_of, least_observations
 from vramledger.units import ceil_div
 
 
@@ -47,6 +47,7 @@ class Room:
         self._books = Books(need, pace, safety_tokens=settings.safety_tokens)
         self._risky_books = Books(need, pace, safety_tokens=settings.safety_tokens)
         self._risk = RiskBook(need, span_steps=settings.risk_span_steps)
+        self._risk_until: dict[int, int] = {}
         self._sequences = 0
         self._kv_tokens = 0
         self.places = settings.max_running
@@ -148,8 +149,8 @@ class Room:
             is_low = case.prompt_blocks + settings.watermark_blocks > case.free_blocks
             return Fit(Rule.WATERMARK if is_low and not is_alone else Rule.FITS, peak_blocks)
         if reservation is Reservation.RISK:
-            terms = self._risk_terms(candidate, 0, case.uncached_tokens)
-            probability = self._risk.exceeded_probability(terms, case.limit_blocks)
+            prospect = self._prospect(candidate, 0, case.uncached_tokens)
+            probability = self._risk.exceeded_probability(prospect, case.limit_blocks)
             is_likely = probability > settings.epsilon and not is_alone
             return Fit(Rule.RISK if is_likely else Rule.FITS, peak_blocks, probability)
         if peak_blocks > case.limit_blocks and (reservation is Reservation.NO_EVICT or not is_alone):
@@ -189,7 +190,7 @@ class Room:
         if identity in self._risky_books:
             self._risky_books.progress(identity, generated_tokens, reserved)
         is_risk = self._settings.reservation is Reservation.RISK
-        if is_risk and bin_of(before) != bin_of(generated_tokens):
+        if is_risk and generated_tokens > self._risk_until[identity]:
             self._put_risk(candidate, generated_tokens)
 
     def end(self, identity: int, generated_tokens: int, *, is_finished: bool) -> None:
@@ -202,6 +203,7 @@ class Room:
             self._risky_books.end(identity)
         self.lengths.end(identity, generated_tokens, is_finished=is_finished)
         self._risk.drop(identity)
+        self._risk_until.pop(identity, None)
 
     def steps_until_room(self, blocks: int, limit_blocks: int) -> int | None:
         """Steps until enough has ended, by what is reserved; None where that cannot be told, or where there is room."""
@@ -226,17 +228,24 @@ class Room:
         return self._risky_books.holding(case.candidate, case.forecast.tokens, case.uncached_tokens, ())
 
     def _put_risk(self, candidate: Candidate, generated_tokens: int) -> None:
-        terms = self._risk_terms(candidate, generated_tokens, 0)
-        self._risk.put(candidate.identity, terms, self._books.step)
+        # Up to the end of its bin of lengths, or of eight tokens, it counts as though it had come there.
+        until_tokens = max(generated_tokens | 7, last_of(bin_of(generated_tokens))) if generated_tokens else 0
+        prospect = self._prospect(candidate, generated_tokens, 0, until_tokens)
+        self._risk.put(candidate.identity, prospect, self._books.step)
+        self._risk_until[candidate.identity] = until_tokens
 
-    def _risk_terms(self, candidate: Candidate, generated_tokens: int, uncached_tokens: int) -> Terms:
+    def _prospect(
+        self, candidate: Candidate, generated_tokens: int, uncached_tokens: int, until_tokens: int = 0
+    ) -> Prospect:
         settings = self._settings
         least = least_observations(settings.quantile, settings.confidence)
         prefill_tokens = 0 if generated_tokens else self._books.prefill_tokens + uncached_tokens
-        return self._risk.terms(
+        book = self.lengths.speaker(candidate, least, generated_tokens=generated_tokens)
+        return self._risk.prospect(
             candidate,
-            self.lengths.speaker(candidate, least, generated_tokens=generated_tokens),
+            None if book is None else book.curve(),
             generated_tokens=generated_tokens,
+            until_tokens=until_tokens,
             step=self._books.step,
             wait_steps=settings.pace.wait_steps(prefill_tokens) or 0,
         )

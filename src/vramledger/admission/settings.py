@@ -77,7 +77,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     quantile: float = 0.95
     confidence: float = 0.95
     epsilon: float = 0.01
-    risk_span_steps: int = 64
+    risk_span_steps: int = 16
     deadline_quantile: float = 0.5
     window: int = 4096
     watermark_blocks: int = 0

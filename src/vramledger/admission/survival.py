@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 _EXACT = 32
 _FINE = 16
+_MOST_CHANGES = 256
 
 
 def bin_of(value: int) -> int:
@@ -30,6 +31,26 @@ def least_observations(quantile: float, confidence: float) -> int:
     return ceil(log(1.0 - confidence) / log(quantile))
 
 
+class Curve:
+    """The share of lengths beyond each length, as it was when it was drawn up."""
+
+    def __init__(self, shares: list[float]) -> None:
+        self._shares = shares
+        """Of what came to the first bin, the share that left each bin for the next."""
+
+    def share_beyond(self, value: int, given: int) -> float:
+        """As `Survival.share_beyond`."""
+        shares = self._shares
+        last, start = len(shares) - 1, bin_of(given)
+        stop = bin_of(value + 1) - 1
+        if stop <= start or start >= last:
+            return 1.0
+        there = shares[start]
+        if there <= 0.0:  # Nothing was seen to come that far and go on.
+            return 1.0
+        return shares[stop if stop < last else last] / there
+
+
 class Survival:
     """The share of lengths beyond each length (Kaplan and Meier's estimate by bin, from the product of those that did not end in it).
 
@@ -44,6 +65,8 @@ class Survival:
         self._reached: list[float] = []
         self._ended: list[float] = []
         self.ends = 0.0
+        self._curve: Curve | None = None
+        self._changes = 0
 
     def reach(self, value: int, before: int = -1) -> None:
         """Something that was at `before` (-1: new) is at `value` and goes on."""
@@ -57,10 +80,12 @@ class Survival:
             self._ended += more
         for number in range(start, stop):
             self._reached[number] += 1
+        self._changes += 1
 
     def end(self, value: int) -> None:
         """Something that had reached `value` ended there."""
         self._ended[bin_of(value)] += 1
+        self._curve = None
         self.ends += 1
         if self.ends > 2 * self._window:
             self._reached = [count / 2 for count in self._reached]
@@ -86,6 +111,18 @@ class Survival:
             if reached:
                 share *= max(0.0, 1.0 - self._ended[number] / reached)
         return share
+
+    def curve(self) -> Curve:
+        """What `share_beyond` says, for many questions: of the last end or later, and no older than a few hundred changes."""
+        if self._curve is None or self._changes > _MOST_CHANGES:
+            share, shares = 1.0, []
+            for reached, ended in zip(self._reached, self._ended, strict=True):
+                if reached:
+                    share *= max(0.0, 1.0 - ended / reached)
+                shares.append(share)
+            self._curve = Curve(shares)
+            self._changes = 0
+        return self._curve
 
     def at(self, quantile: float, *, given: int = 0) -> int | None:
         """The length that at least this share does not exceed, of those that have come to `given` and go on; None beyond what was seen."""
