@@ -19,6 +19,7 @@ import msgspec
 from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.config_sections import (
     AdminSection,
+    EnvoySection,
     SaltSection,
     SharedSection,
     TelemetrySection,
@@ -43,6 +44,7 @@ SECTIONS: tuple[tuple[str, type[msgspec.Struct], str], ...] = (
     ("`[admin]`", AdminSection, ""),
     ("`[telemetry]`", TelemetrySection, ""),
     ("`[shared]`", SharedSection, ""),
+    ("`[envoy]`", EnvoySection, ""),
 )
 
 

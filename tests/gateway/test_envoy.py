@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from tools.envoy.running import processor
 from gateway.client import CHAT, ask, read_answer, request, until
 from gateway.engine import ANSWER, DONE, EVENT_STREAM, USAGE, WORD, Call, Engine, event
 from gateway.envoy_proxy import envoy_with, needs_envoy
+from gateway.gateway_process import admin, gateway_process
 from gateway.policies import Places
 from vramledger.gateway.admitter import Decision, Ended, Kind, Verdict
 from vramledger.gateway.messages import RequestHead
@@ -529,5 +532,40 @@ def test_a_client_that_half_closes_is_taken_to_have_gone() -> None:
             writer.write_eof()
             writer.close()
             await until(behind.is_empty)
+
+    asyncio.run(story())
+
+
+def test_the_command_serves_envoy_and_clients_behind_one_policy(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Engine(by_user) as engine:
+            file = tmp_path / "gateway.toml"
+            file.write_text(
+                f'[[upstream]]\nurl = "http://127.0.0.1:{engine.port}"\nengine = "vllm"\n'
+                "pool_tokens = 8192\n[envoy]\nlisten = '127.0.0.1:0'\n"
+            )
+            async with gateway_process("--config", str(file)) as gateway:
+                clients = (await gateway.event("started"))["port"]
+                ours = (await gateway.event("envoy"))["port"]
+                admin_port = (await gateway.event("admin"))["port"]
+                with running(configured(ours, [engine.port], as_it_is)) as envoy:
+                    nonsense = request(n="many")
+                    for port in (clients, envoy.port):
+                        assert (await ask(port, request(user="stream", stream=True))).status == 200
+                        refused = await ask(port, nonsense)
+                        assert (refused.status, refused.error["code"]) == (400, "bad-body")
+                        guarded = await ask(port, request("/metrics", method="GET"))
+                        assert guarded.status in (403, 404)
+                    reader, writer = await opened(envoy.port, "hold in stream", stream=True)
+                    await reader.readuntil(b"word ")
+                    writer.transport.abort()
+                    for _ in range(600):
+                        state = json.loads((await admin(admin_port, "/state")).body)
+                        if state["counters"]["released"] == state["counters"]["admitted"] == 3:
+                            break
+                        await asyncio.sleep(0.05)
+                    assert state["counters"]["admitted"] == state["counters"]["released"] == 3
+                    gateway.signal(signal.SIGTERM)
+                    assert (await gateway.ended())[0] == 0
 
     asyncio.run(story())

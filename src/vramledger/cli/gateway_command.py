@@ -93,6 +93,10 @@ def _started(service: GatewayService) -> Iterator[tuple[str, str, dict[str, Any]
         f"clients ask {where}; engines: {', '.join(names)}",
         {"port": gateway.port, "upstreams": names},
     )
+    if service.processor is not None:
+        listen, port = config.envoy.listen, service.processor.port
+        where = f"{_host(listen)}:{port}" if port else listen
+        yield "envoy", f"Envoy's ext_proc filter asks {where}", {"port": port}
     if service.admin is not None:
         port = service.admin.port
         told = f"metrics, state, drain and reload: http://{_host(config.admin.listen)}:{port}"

@@ -41,15 +41,15 @@ async def run_until_told(service: GatewayService, say: Say) -> int:
     loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await service.stopping.wait()
-        gateway = service.gateway
+        in_flight = service.in_flight
         say(
             "draining",
-            f"no more is taken in; {gateway.in_flight} requests have {service.config.drain_s:g} s to end, and a second signal ends "
+            f"no more is taken in; {in_flight} requests have {service.config.drain_s:g} s to end, and a second signal ends "
             "them now",
-            {"in_flight": gateway.in_flight},
+            {"in_flight": in_flight},
         )
         all_ended = await _drained(service, at_once)
-        cut = gateway.in_flight
+        cut = service.in_flight
         say(
             "stopped",
             "everything ended by itself" if all_ended else f"{cut} requests were cut off",

@@ -8,6 +8,7 @@ from vramledger.errors import InputError, shorter
 from vramledger.gateway.config_reading import read_struct, read_toml
 from vramledger.gateway.config_sections import (
     AdminSection,
+    EnvoySection,
     SaltSection,
     SharedSection,
     TelemetrySection,
@@ -54,6 +55,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokens: TokensSection = TokensSection()
     telemetry: TelemetrySection = TelemetrySection()
     shared: SharedSection = SharedSection()
+    envoy: EnvoySection = EnvoySection()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
 
@@ -62,6 +64,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
             text = self.listen if name == "listen" else self.admin.listen
             if text or name == "listen":
                 address(text, name)
+        if self.envoy.listen and not self.envoy.listen.startswith("unix:"):
+            address(self.envoy.listen, "envoy.listen")
         if not 0 <= self.drain_s <= MOST_DRAIN_S:
             raise InputError(f"drain_s is {self.drain_s}: it lies within 0 and {MOST_DRAIN_S}")
         if self.tls_key and not self.tls_cert:
@@ -70,6 +74,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
             read_allowed(path)
         for one in self.upstream:
             upstream_from_url(one.url)
+        if self.envoy.endpoints and len(self.envoy.endpoints) != len(self.upstream):
+            raise InputError("envoy.endpoints has to name each upstream's address, in their order")
         names = [one.name or one.url for one in self.upstream]
         if len(set(names)) < len(names):
             raise InputError("two upstreams have one name or address")
@@ -101,6 +107,7 @@ FIXED = (
     "tokens",
     "telemetry",
     "shared",
+    "envoy",
 )
 """Settings that hold for as long as the gateway runs."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from ipaddress import ip_address
 
 import msgspec
 
-from vramledger.errors import InputError
+from vramledger.errors import InputError, shorter
 from vramledger.gateway.shared.settings import SharingSettings, WhenLost
 from vramledger.gateway.tokens.settings import Ask
 from vramledger.gateway.tracing.settings import TraceSettings
@@ -102,6 +103,27 @@ class TelemetrySection(msgspec.Struct, frozen=True, kw_only=True):
         return TraceSettings(endpoint=self.traces_endpoint, ratio=self.traces_ratio)
 
 
+class EnvoySection(msgspec.Struct, frozen=True, kw_only=True):
+    """`[envoy]`: the same admission for an Envoy that stands before the engines, as its external processor (gRPC)."""
+
+    listen: str = ""
+    """HOST:PORT or unix:PATH, where Envoy's ext_proc filter asks; nothing listens for it without it."""
+    endpoints: tuple[str, ...] = ()
+    """The engines as Envoy knows them, IP:PORT each, in the order of the upstreams; the upstreams' own addresses where none are given."""
+    tls_cert: str = ""
+    """A file with the certificate that Envoy is shown; gRPC is plain without one."""
+    tls_key: str = ""
+    """The certificate's key, where it is not in the same file."""
+    client_ca: str = ""
+    """A file with the certificates that sign Envoy's own; with it, nobody without one is served."""
+
+    def __post_init__(self) -> None:
+        if (self.tls_key or self.client_ca) and not self.tls_cert:
+            raise InputError("envoy.tls_cert is needed with envoy.tls_key and envoy.client_ca")
+        for endpoint in self.endpoints:
+            endpoint_of(endpoint, "envoy.endpoints")
+
+
 class SharedSection(msgspec.Struct, frozen=True, kw_only=True):
     """`[shared]`: several gateways before the same engines, which keep what each may use in Valkey or Redis."""
 
@@ -129,3 +151,15 @@ class SharedSection(msgspec.Struct, frozen=True, kw_only=True):
         return SharingSettings(
             namespace=self.namespace, lease_ms=self.lease_ms, when_lost=self.when_lost, share=self.share
         )
+
+
+def endpoint_of(text: str, name: str) -> str:
+    """IP:PORT, an IPv6 address in brackets. Raises InputError."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+        if not port.isdecimal() or not port.isascii() or not 0 < int(port) < 1 << 16:
+            raise ValueError(port)
+    except ValueError:
+        raise InputError(f"{name} has {shorter(text)}: IP:PORT is needed", value=text) from None
+    return f"[{address}]:{int(port)}" if address.version == 6 else f"{address}:{int(port)}"

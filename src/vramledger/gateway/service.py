@@ -8,7 +8,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from vramledger.gateway.admin import AdminServer
 from vramledger.gateway.admitter import Admitter
 from vramledger.gateway.config import GatewayConfig, address, fixed_changes
 from vramledger.gateway.config_sections import Salt
+from vramledger.gateway.envoy.from_config import processor_beside
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
 from vramledger.gateway.memory_facts import MemoryFacts
@@ -27,6 +28,9 @@ from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tenants.cache_salt import salting_for, together
 from vramledger.gateway.tenants.doorkeeper import Door, DoorSettings
 from vramledger.gateway.tenants.limits import TenantLimits
+
+if TYPE_CHECKING:
+    from vramledger.gateway.envoy.server import ExtProcServer
 
 LOG = logging.getLogger(__name__)
 SALT_BYTES = 16
@@ -103,6 +107,8 @@ class GatewayService:
             counter=self.counter,
             observers=self.telemetry.observers,
         )
+        self.processor: ExtProcServer | None = None
+        """Where an Envoy asks, once started, if the configuration has one."""
         self.admin: AdminServer | None = None
         if config.admin.listen:
             self.admin = AdminServer(self, token=_admin_token(config))
@@ -116,6 +122,13 @@ class GatewayService:
         """Listens on both ports, whether engines are there or not."""
         await self.gateway.start(*address(self.config.listen, "listen"), tls=self._tls)
         try:
+            self.processor = await processor_beside(
+                self.gateway,
+                self.config,
+                doorkeeper=self.door,
+                counter=self.counter,
+                observers=self.telemetry.observers,
+            )
             if self.admin is not None:
                 await self.admin.start(*address(self.config.admin.listen, "admin.listen"))
             self.engines.adopt(self.config, self.door.tenants.weights)
@@ -127,12 +140,22 @@ class GatewayService:
 
     async def drain(self) -> bool:
         """Lets what runs end, for as long as the configuration gives it. True if all did."""
-        return await self.gateway.drain(self.config.drain_s)
+        drains = [self.gateway.drain(self.config.drain_s)]
+        if self.processor is not None:
+            drains.append(self.processor.drain(self.config.drain_s))
+        return all(await asyncio.gather(*drains))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that engines are working on, or that Envoy holds."""
+        return self.gateway.in_flight + (self.processor.open_streams if self.processor is not None else 0)
 
     async def close(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+        if self.processor is not None:
+            await self.processor.close()
         await self.gateway.close()
         await self.counter.close()
         await self.engines.close()
@@ -193,6 +216,8 @@ class GatewayService:
             self._told("reload-failed", f"the configuration is not read anew: {problem.message}", {})
             raise
         self.gateway.adopt(config.limits, config.timeouts)
+        if self.processor is not None:
+            self.processor.adopt(config.limits, config.timeouts)
         fixed = fixed_changes(self.config, config)
         kept = {name: getattr(self.config, name) for name in fixed}
         self.config = msgspec.structs.replace(config, **kept)
@@ -236,7 +261,10 @@ class GatewayService:
                 instances = self.engines.instances()
                 self.counter.engines_known(instances, self.engines.context_tokens(0))
                 engines = {instance.engine for instance in instances}
-                self.gateway.reads_as(engines.pop() if len(engines) == 1 else "")
+                engine = engines.pop() if len(engines) == 1 else ""
+                self.gateway.reads_as(engine)
+                if self.processor is not None:
+                    self.processor.reads_as(engine)
                 for place, instance in enumerate(instances):
                     if instance.is_up is not None and instance.is_up != self._up[place]:
                         self._up[place] = instance.is_up
