@@ -56,7 +56,7 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True):
     total_readings: int | None = None
     total_failed_readings: int | None = None
     physical_tokens: int | None = None
-    """Tokens in blocks that are held, each block once."""
+    """What the blocks in use have room for, each block once."""
     logical_tokens: int | None = None
     """Tokens of all admitted sequences, shared ones for each."""
     # The device: of what was measured, or what a manifest or a plan says.

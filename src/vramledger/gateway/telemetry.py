@@ -10,7 +10,6 @@ from pathlib import Path
 from vramledger.errors import InputError
 from vramledger.gateway.blocks_back import BlocksBack
 from vramledger.gateway.counters import Counters
-from vramledger.gateway.memory_facts import MemoryFacts, with_memory
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.exposition import exposition
 from vramledger.gateway.metrics.metric import Series
@@ -28,7 +27,7 @@ class Telemetry:
     """Metrics always, a log of requests where a file is named, traces where an endpoint is.
 
     `observers` go to the gateway. `tenants`, `models` and `instances` are names from the configuration; without `models` those of completed
-    requests are learned. `memory` is what is known of engines' devices beforehand, in the order of `instances`. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
+    requests are learned. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
     """
 
     def __init__(
@@ -37,15 +36,12 @@ class Telemetry:
         tenants: Sequence[str] = (),
         models: Sequence[str] = (),
         instances: Sequence[str] = (),
-        memory: Sequence[MemoryFacts] = (),
         log: Path | None = None,
         traces: TraceSettings | None = None,
         engine_of: Callable[[int], str] = lambda instance: "",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.requests = RequestMetrics(tenants=tenants, models=models, instances=instances)
-        self._planned = dict(enumerate(memory))
-        self._measured: dict[int, MemoryFacts] = {}
         self.log = RequestLog(log) if log is not None else None
         self.blocks_back = BlocksBack(self._blocks_back)
         self.tracing: Tracing | None = None
@@ -64,10 +60,6 @@ class Telemetry:
     def sampled(self, instance: int, at_ns: int, used_blocks: int | None, booked_blocks: int | None) -> None:
         """An engine was asked for its state: what it held at `at_ns`, and what the books say that it should."""
         self.blocks_back.sampled(instance, at_ns, used_blocks, booked_blocks)
-
-    def measured(self, instance: int, memory: MemoryFacts) -> None:
-        """What was measured of an engine's devices: believed before what was planned."""
-        self._measured[instance] = memory
 
     def exposition(
         self, state: GatewayState, counters: Counters, observers: Observers | None, *, accept: str = ""
@@ -94,14 +86,7 @@ class Telemetry:
     def _series(
         self, state: GatewayState, counters: Counters, observers: Observers | None
     ) -> Iterator[Series]:
-        yield from instance_series(
-            tuple(
-                with_memory(
-                    one, *(known[place] for known in (self._measured, self._planned) if place in known)
-                )
-                for place, one in enumerate(state.instances)
-            )
-        )
+        yield from instance_series(state.instances)
         yield from gateway_series(state)
         yield from counter_series(counters)
         yield from self.requests.series()

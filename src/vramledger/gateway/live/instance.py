@@ -20,6 +20,7 @@ from vramledger.gateway.live.pace import ReleasePace
 from vramledger.gateway.live.reconciling import Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
+from vramledger.gateway.memory_facts import MemoryFacts, with_memory
 from vramledger.gateway.shared.budget import Budget
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.units import ceil_div
@@ -58,6 +59,8 @@ class Instance:
         """Where other gateways stand before it as well: what of it is this one's."""
         self.condition = Condition.OPENING
         self.capacity: Capacity | None = None
+        self.memory: list[MemoryFacts] = []
+        """What fills its devices, as measured and then as planned."""
         self.times = LearnedTimes()
         self.pace = ReleasePace()
         self.reconciled = Reconciled()
@@ -231,7 +234,7 @@ class Instance:
             return told
         state, usable = reconciled.state, capacity.layout.usable_blocks
         used = state.used_blocks if state is not None else None
-        return replace(
+        snapshot = replace(
             told,
             age_ns=reconciled.age_ns(now_ns),
             block_size=capacity.layout.key_tokens,
@@ -249,17 +252,26 @@ class Instance:
             doubt_blocks=reconciled.doubt_blocks(usable, now_ns),
             disagreement_blocks=reconciled.disagreement_blocks,
             is_careful=reconciled.is_careful(now_ns),
+            physical_tokens=None if used is None else used * capacity.layout.key_tokens,
             logical_tokens=policy.load.kv_tokens,
             total_prompt_tokens=_total(state, "total_prompt_tokens"),
             total_output_tokens=_total(state, "total_generated_tokens"),
             total_reused_tokens=_total(state, "total_prefix_hit_tokens"),
             total_evicted_tokens=_total(state, "total_evicted_tokens"),
             total_preempted_requests=_total(state, "total_preempted_requests"),
+            total_preempted_tokens=_total(
+                state, "total_preempted_prompt_tokens", "total_preempted_generated_tokens"
+            ),
+            total_recomputed_tokens=_total(state, "total_recomputed_prompt_tokens"),
         )
+        return with_memory(snapshot, *self.memory)
 
 
 def _nobody() -> None: ...
 
 
-def _total(state: EngineState | None, name: str) -> int | None:
-    return int(state.totals[name]) if state is not None and name in state.totals else None
+def _total(state: EngineState | None, *names: str) -> int | None:
+    """A counter of the engine, or several together; None where it does not tell all of them."""
+    if state is None or any(name not in state.totals for name in names):
+        return None
+    return int(sum(state.totals[name] for name in names))

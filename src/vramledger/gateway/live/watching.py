@@ -11,6 +11,7 @@ from vramledger.gateway.live.admitter import PolicyAdmitter
 from vramledger.gateway.live.capacity import Given, capacity_of
 from vramledger.gateway.live.engine_state import state_of
 from vramledger.gateway.live.instance import Condition, Instance
+from vramledger.gateway.memory_facts import measured_memory
 from vramledger.gateway.upstream_asking import AskingFailed, EngineAnswer, UpstreamAsking
 from vramledger.gateway.upstream_pool import UpstreamUnreachable
 from vramledger.measurement import Measurement
@@ -86,6 +87,8 @@ class EngineWatch:
             self.problem = problem.message
             return
         self.problem = ""
+        measured = measured_memory(told) if told is not None else None
+        instance.memory = [facts for facts in (measured, self._given.memory) if facts is not None]
         if instance.is_open and capacity != instance.capacity:
             self._admitter.reopened()
         instance.open(capacity)

@@ -113,7 +113,7 @@ OF_UPSTREAMS: tuple[Metric, ...] = (
     ),
     gauge(
         "physical_tokens",
-        "Tokens in blocks that are held, each block once",
+        "Tokens that the blocks in use have room for, each block once",
         unit="tokens",
         labels=UPSTREAM,
         field="physical_tokens",

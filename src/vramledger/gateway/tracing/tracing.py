@@ -57,6 +57,7 @@ class Tracing:
         self._identity = PrefixIdentity(settings.prefix_secret)
         self._instances = tuple(instances)
         self._engine = engine_of
+        self._engines: dict[int, str] = {}
         self._clock_ns = clock_ns
         self._wall_clock_ns = wall_clock_ns
 
@@ -110,4 +111,9 @@ class Tracing:
         if instance is None:
             return "", ""
         name = self._instances[instance] if instance < len(self._instances) else str(instance)
-        return name, self._engine(instance)
+        engine = self._engines.get(instance)
+        if engine is None:  # asked until it is known, and then not at each request
+            engine = self._engine(instance)
+            if engine:
+                self._engines[instance] = engine
+        return name, engine
