@@ -6,10 +6,13 @@ from pathlib import Path
 
 import vramledger
 from vramledger.evidence import measured
+from vramledger.gateway.counters import Counters
 from vramledger.gateway.memory_facts import MemoryFacts, measured_memory, planned_memory, with_memory
-from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.snapshot import GatewayState, InstanceState
+from vramledger.gateway.telemetry import Telemetry
 from vramledger.ledger import ByteRange, Owner, Phase
 from vramledger.measurement import AllocatorState, Figure, MeasuredPool, Measurement
+from vramledger.telemetry.exposition import parse_exposition
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = measured("a probe")
@@ -91,3 +94,17 @@ def test_the_engines_own_word_comes_first_then_what_was_measured_then_the_plan()
         None,
     )
     assert with_memory(state) is state
+
+
+def test_what_is_known_beforehand_is_told_by_upstream() -> None:
+    telemetry = Telemetry(
+        instances=["a", "b"], memory=[MemoryFacts(), MemoryFacts(weights_bytes=5, pool_bytes=7)]
+    )
+    states = (InstanceState(name="a"), InstanceState(name="b", weights_bytes=6))
+    body, _ = telemetry.exposition(GatewayState(instances=states), Counters(), None)
+    told = {
+        (line.name, line.labels["upstream"]): line.value
+        for line in parse_exposition(body).readings
+        if line.name in ("vramledger_weights_bytes", "vramledger_pool_bytes")
+    }
+    assert told == {("vramledger_weights_bytes", "b"): 6, ("vramledger_pool_bytes", "b"): 7}

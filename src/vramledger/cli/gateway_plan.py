@@ -33,6 +33,5 @@ def planned_from(config: GatewayConfig) -> Planned | None:
         max_running=limits.max_num_seqs,
         step_tokens=limits.max_num_batched_tokens,
         lag_steps=1 if limits.async_scheduling else 0,
-        memory=planned_memory(plan),
     )
     return Planned(given=given, memory=planned_memory(plan))

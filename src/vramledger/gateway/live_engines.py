@@ -109,7 +109,6 @@ def given_of(config: GatewayConfig, planned: Given | None) -> tuple[Given, ...]:
             step_tokens=known.step_tokens,
             lag_steps=known.lag_steps,
             kv_unified=one.kv_unified,
-            memory=known.memory,
         )
         for one in config.upstream
     )

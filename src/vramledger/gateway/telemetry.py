@@ -10,6 +10,7 @@ from pathlib import Path
 from vramledger.errors import InputError
 from vramledger.gateway.blocks_back import BlocksBack
 from vramledger.gateway.counters import Counters
+from vramledger.gateway.memory_facts import MemoryFacts, with_memory
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.exposition import exposition
 from vramledger.gateway.metrics.metric import Series
@@ -27,7 +28,7 @@ class Telemetry:
     """Metrics always, a log of requests where a file is named, traces where an endpoint is.
 
     `observers` go to the gateway. `tenants`, `models` and `instances` are names from the configuration; without `models` those of completed
-    requests are learned. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
+    requests are learned. `memory` is what is known of engines' devices beforehand, for what they do not say themselves. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Telemetry:
         tenants: Sequence[str] = (),
         models: Sequence[str] = (),
         instances: Sequence[str] = (),
+        memory: Sequence[MemoryFacts] = (),
         log: Path | None = None,
         traces: TraceSettings | None = None,
         engine_of: Callable[[int], str] = lambda instance: "",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.requests = RequestMetrics(tenants=tenants, models=models, instances=instances)
+        self._memory = dict(enumerate(memory))
         self.log = RequestLog(log) if log is not None else None
         self.blocks_back = BlocksBack(self._blocks_back)
         self.tracing: Tracing | None = None
@@ -86,7 +89,12 @@ class Telemetry:
     def _series(
         self, state: GatewayState, counters: Counters, observers: Observers | None
     ) -> Iterator[Series]:
-        yield from instance_series(state.instances)
+        yield from instance_series(
+            tuple(
+                with_memory(one, self._memory[place]) if place in self._memory else one
+                for place, one in enumerate(state.instances)
+            )
+        )
         yield from gateway_series(state)
         yield from counter_series(counters)
         yield from self.requests.series()

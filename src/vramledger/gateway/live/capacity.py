@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from vramledger.engines import engine_name, engine_names, find_full_pool
 from vramledger.engines.full_pool import WhenFull
 from vramledger.errors import InputError
-from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.measurement import MeasuredPool, Measurement
 
@@ -36,8 +35,6 @@ class Given(Struct, frozen=True, kw_only=True):
     step_tokens: int | None = None
     lag_steps: int | None = None
     kv_unified: bool | None = None
-    memory: MemoryFacts | None = None
-    """What a plan says that its devices hold."""
 
 
 class Capacity(Struct, frozen=True, kw_only=True):

@@ -59,8 +59,8 @@ class Instance:
         """Where other gateways stand before it as well: what of it is this one's."""
         self.condition = Condition.OPENING
         self.capacity: Capacity | None = None
-        self.memory: list[MemoryFacts] = []
-        """What fills its devices, as measured and then as planned."""
+        self.memory = MemoryFacts()
+        """What fills its devices, as far as it says."""
         self.times = LearnedTimes()
         self.pace = ReleasePace()
         self.reconciled = Reconciled()
@@ -264,7 +264,7 @@ class Instance:
             ),
             total_recomputed_tokens=_total(state, "total_recomputed_prompt_tokens"),
         )
-        return with_memory(snapshot, *self.memory)
+        return with_memory(snapshot, self.memory)
 
 
 def _nobody() -> None: ...

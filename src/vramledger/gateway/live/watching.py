@@ -87,8 +87,8 @@ class EngineWatch:
             self.problem = problem.message
             return
         self.problem = ""
-        measured = measured_memory(told) if told is not None else None
-        instance.memory = [facts for facts in (measured, self._given.memory) if facts is not None]
+        if told is not None:
+            instance.memory = measured_memory(told)
         if instance.is_open and capacity != instance.capacity:
             self._admitter.reopened()
         instance.open(capacity)
