@@ -81,7 +81,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (
                     (
                         (
-                            'sum(rate(vramledger_admissions_total{[job], outcome=~"reject|unavailable"}[[rate]]))'
+                            '(sum(rate(vramledger_admissions_total{[job], outcome=~"reject|unavailable"}[[rate]])) or vector(0))'
                             " / sum(rate(vramledger_admissions_total{[job]}[[rate]]))"
                         ),
                         "refused",

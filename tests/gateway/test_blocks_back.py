@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from vramledger.gateway import blocks_back, turns
 from vramledger.gateway.admitter import (
     Decision,
@@ -19,12 +22,17 @@ from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.turns import Turns
 
 
-def record(finished_ns: int, *, blocks: int = 5, instance: int = 0) -> RequestRecord:
+def record(
+    finished_ns: int, *, blocks: int = 5, instance: int = 0, prompt: int = 0, real: int = 0, output: int = 0
+) -> RequestRecord:
+    """One that was booked with so long a prompt, and really had another one; blocks of one token."""
     facts = RequestFacts(number=1, kind=Kind.CHAT, model="m", prompt_bytes=0, arrival_ns=1)
-    decision = Decision(
-        verdict=Verdict.ADMIT, rule="fits", numbers={"need_blocks": blocks}, instance=instance
+    numbers = {"need_blocks": blocks, "block_size": 1, "prompt_tokens": prompt}
+    decision = Decision(verdict=Verdict.ADMIT, rule="fits", numbers=numbers, instance=instance)
+    ending = Ending(how=Ended.COMPLETED, prompt_tokens=real, output_tokens=output)
+    return RequestRecord(
+        facts=facts, decision=decision, admitted_ns=1, finished_ns=finished_ns, ending=ending
     )
-    return RequestRecord(facts=facts, decision=decision, admitted_ns=1, finished_ns=finished_ns)
 
 
 def test_blocks_are_back_at_the_first_sample_that_shows_it() -> None:
@@ -43,6 +51,56 @@ def test_blocks_are_back_at_the_first_sample_that_shows_it() -> None:
     assert told == [first]
     back.sampled(0, 230, used_blocks=9, booked_blocks=7)  # another one began
     assert told == [first, second]
+
+
+@st.composite
+def ends(draw: st.DrawFn) -> tuple[list[tuple[int, int, int, int]], int]:
+    """Requests as (prompt as booked, as it was, when it ends, how long the engine keeps it), and how often the engine is asked."""
+    request = st.tuples(st.integers(1, 90), st.integers(1, 90), st.integers(1, 400), st.integers(0, 200))
+    return draw(st.lists(request, min_size=1, max_size=8)), draw(st.integers(3, 60))
+
+
+@given(ends())
+def test_blocks_are_seen_to_be_back_at_the_latest_when_all_are(
+    story: tuple[list[tuple[int, int, int, int]], int],
+) -> None:
+    requests, period = story
+    output = 7
+    told: list[RequestRecord] = []
+    back = BlocksBack(told.append)
+    back.sampled(
+        0,
+        0,
+        used_blocks=sum(real + output for _, real, _, _ in requests),
+        booked_blocks=sum(booked + output for booked, _, _, _ in requests),
+    )
+    records = {}
+    for place, (booked, real, end, keeps) in sorted(enumerate(requests), key=lambda one: one[1][2]):
+        one = record(end, prompt=booked, real=real, output=output)
+        one.released_ns = end
+        records[place] = (one, end + keeps)
+    pending = sorted(records.values(), key=lambda one: one[0].finished_ns)
+    for now in range(period, 1000, period):
+        while pending and pending[0][0].finished_ns <= now:
+            back.ended(pending.pop(0)[0])
+        used = sum(
+            real + output
+            for (_, real, _, _), (_, gone) in zip(requests, _in_order(records), strict=True)
+            if gone > now
+        )
+        booked_blocks = sum(booked + output for booked, _, end, _ in requests if end > now)
+        back.sampled(0, now, used_blocks=used, booked_blocks=booked_blocks)
+    assert len(told) == len(requests)
+    last = max(gone for _, gone in records.values())
+    for one, _ in records.values():
+        assert one.finished_ns <= one.blocks_back_ns < last + period
+    if len(requests) == 1:
+        ((one, gone),) = records.values()
+        assert gone <= one.blocks_back_ns < max(gone, one.finished_ns) + period
+
+
+def _in_order(records: dict[int, tuple[RequestRecord, int]]) -> list[tuple[RequestRecord, int]]:
+    return [records[place] for place in range(len(records))]
 
 
 def test_nothing_is_guessed_where_the_engine_does_not_say() -> None:
