@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
@@ -16,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from gateway.client import ask, gateway_to, request, until
 from gateway.engine import EVENT_STREAM, USAGE, WORD, Call, Engine, event
 from gateway.policies import Places
+from vramledger.errors import InputError
 from vramledger.gateway.admitter import Decision, Ended, Ending, Kind, RequestFacts, Verdict
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.gateway import Gateway
@@ -26,6 +30,7 @@ from vramledger.gateway.record import RequestRecord
 from vramledger.gateway.settings import Limits, Timeouts
 from vramledger.gateway.snapshot import GatewayState, InstanceState, QueueState, gateway_state
 from vramledger.gateway.telemetry import Telemetry
+from vramledger.gateway.tracing.settings import TraceSettings
 from vramledger.telemetry.exposition import parse_exposition
 
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -303,3 +308,26 @@ def test_all_series_stand_in_the_table(tmp_path: Path) -> None:
     told_ = [series.metric for series in telemetry._series(state, Counters(), None)]
     telemetry.close()
     assert {metric.name for metric in told_} == {metric.name for metric in table.METRICS} - {"spans"}
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "build"),
+    [
+        ("prometheus_client", "gateway", Telemetry),
+        (
+            "opentelemetry.sdk.trace",
+            "otel",
+            lambda: Telemetry(traces=TraceSettings(endpoint="http://c/v1/traces")),
+        ),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(
+    module: str, extra: str, build: Callable[[], Telemetry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith((module, "vramledger.gateway.tracing.otlp"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"vramledger\[{extra}\]"):
+        build()

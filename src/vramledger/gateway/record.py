@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 LONGEST_WORD = 64
+_HOWS = {how: str(how.value) for how in Ended}
+_WORDS = {verdict: str(verdict.value) for verdict in Verdict}
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
@@ -80,11 +82,11 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     def outcome(self) -> str:
         """How it ended: a value of `Ended`, or of the verdict that refused it."""
         if self.ending is not None:
-            return str(self.ending.how.value)
+            return _HOWS[self.ending.how]
         decision = self.decision
         if decision is None or decision.verdict in (Verdict.ADMIT, Verdict.QUEUE):
-            return str(Ended.CLIENT_LEFT.value)
-        return str(decision.verdict.value)
+            return _HOWS[Ended.CLIENT_LEFT]
+        return _WORDS[decision.verdict]
 
     @property
     def admission(self) -> tuple[str, str]:
@@ -94,7 +96,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
             return "left", "undecided"
         if decision.verdict is Verdict.QUEUE:
             return "left", decision.rule
-        return str(decision.verdict.value), decision.rule
+        return _WORDS[decision.verdict], decision.rule
 
     def number_of(self, name: str) -> int | None:
         """A number of the decision by which it was admitted or refused, or of the first one."""

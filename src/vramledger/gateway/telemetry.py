@@ -12,7 +12,7 @@ from vramledger.gateway.blocks_back import BlocksBack
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.memory_facts import MemoryFacts, with_memory
 from vramledger.gateway.metrics import table
-from vramledger.gateway.metrics.exposition import exposition
+from vramledger.gateway.metrics.exposition import exposition, load_writer
 from vramledger.gateway.metrics.metric import Series
 from vramledger.gateway.metrics.requests import RequestMetrics
 from vramledger.gateway.metrics.states import counter_series, gateway_series, instance_series
@@ -43,6 +43,7 @@ class Telemetry:
         engine_of: Callable[[int], str] = lambda instance: "",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        load_writer()
         self.requests = RequestMetrics(tenants=tenants, models=models, instances=instances)
         self._memory = dict(enumerate(memory))
         self.log = RequestLog(log) if log is not None else None

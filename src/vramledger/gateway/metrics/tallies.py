@@ -34,32 +34,34 @@ class Tally:
 class HistogramTally:
     """A histogram by its labels."""
 
-    __slots__ = ("_counts", "_totals", "metric")
+    __slots__ = ("_cells", "metric")
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._totals: dict[tuple[str, ...], float] = {}
+        self._cells: dict[tuple[str, ...], list[float]] = {}
+        """Observations by bucket, and at the end their sum."""
         if not metric.labels:
-            self._counts[()], self._totals[()] = [0] * (len(metric.buckets) + 1), 0.0
+            self._cells[()] = self._nothing()
+
+    def _nothing(self) -> list[float]:
+        return [0] * (len(self.metric.buckets) + 2)
 
     def add(self, labels: tuple[str, ...], value: float) -> None:
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self.metric.buckets) + 1)
-            self._totals[labels] = 0.0
-        counts[bisect_left(self.metric.buckets, value)] += 1
-        self._totals[labels] += value
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells[labels] = self._nothing()
+        cell[bisect_left(self.metric.buckets, value)] += 1
+        cell[-1] += value
 
     def count(self, *labels: str) -> int:
-        return sum(self._counts.get(labels, ()))
+        return int(sum(self._cells.get(labels, (0,))[:-1]))
 
     def series(self) -> Series:
         return Series(metric=self.metric, values=list(self._values()))
 
     def _values(self) -> Iterator[tuple[tuple[str, ...], HistogramValue]]:
-        for labels, counts in self._counts.items():
-            yield labels, HistogramValue(counts=tuple(counts), total=self._totals[labels])
+        for labels, cell in self._cells.items():
+            yield labels, HistogramValue(counts=tuple(int(count) for count in cell[:-1]), total=cell[-1])
 
 
 class Names:
