@@ -99,3 +99,10 @@ def test_a_whole_answer_that_says_nothing(pieces: list[bytes]) -> None:
         reading.feed(piece)
     reading.end()
     assert told(reading) == (None, None, None, 0, False, None, 1)
+
+
+def test_a_count_that_is_none_is_not_taken() -> None:
+    reading = WholeReading()
+    reading.feed(b'{"usage": {"prompt_tokens": 10000000000000000000000000, "completion_tokens": 7}}')
+    reading.end()
+    assert (reading.prompt_tokens, reading.output_tokens) == (None, 7)

@@ -12,6 +12,8 @@ import msgspec
 
 LONGEST_EVENT = 1 << 20
 LONGEST_ANSWER = 4 << 20
+MOST_TOKENS = 1 << 40
+"""More is no count; what reads it further on would have no room for it."""
 READ_OF_ERROR = 4096
 RAN_OUT = (
     "out of memory",  # the allocators of torch and CUDA; SGLang's prefill and decode
@@ -199,7 +201,7 @@ def _carries_output(value: Mapping[str, object], kind: object) -> bool:
 def _first(value: Mapping[str, object], names: tuple[str, ...], otherwise: int | None) -> int | None:
     for name in names:
         number = value.get(name)
-        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MOST_TOKENS:
             return number
     return otherwise
 

@@ -30,7 +30,7 @@ class RequestMetrics:
     def __init__(
         self, *, tenants: Sequence[str] = (), models: Sequence[str] = (), instances: Sequence[str] = ()
     ) -> None:
-        self._tenants = Names(TENANTS, tuple(tenants))
+        self._tenants = Names(TENANTS + len(tenants), tuple(tenants))
         self._models = Names(MODELS, tuple(models))
         self._models_given = bool(models)
         self._rules = Names(RULES)
