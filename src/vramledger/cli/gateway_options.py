@@ -54,6 +54,8 @@ def gateway_options() -> list[GroupedOption]:
             help="How long requests may still run once it is told to stop; 30 by default.",
             group=ADMIN,
         ),
+        _text("request_log", "FILE", "A line of JSON for each request; nothing of prompts, outputs or keys.", ADMIN),
+        _text("traces", "URL", "Where traces go, OTLP over HTTP: http://HOST:4318/v1/traces.", ADMIN),
         GroupedOption(["check", "--check"], is_flag=True, help="Read the configuration, say what it means, and end.", group=ADMIN),
     ]  # fmt: skip
 
@@ -112,6 +114,8 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
     "admin": ("admin", "listen"),
     "admin_token_env": ("admin", "token_env"),
     "drain": ("drain_s",),
+    "request_log": ("telemetry", "request_log"),
+    "traces": ("telemetry", "traces_endpoint"),
 }
 
 
