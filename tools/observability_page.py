@@ -37,6 +37,10 @@ Requests are counted as plain numbers by the thread that serves them, some 8 µs
 asked. A log line adds some 6 µs, a request that is looked at and not traced 3 µs, one that is traced some 0.2 ms (`telemetry.traces_ratio`
 of those that begin a trace; others follow their client's choice). A thread of its own writes and sends; what it cannot keep up with is lost and
 counted (`vramledger_request_log_lines_total`, `vramledger_spans_total`).
+
+To begin: `prometheus --config.file=deploy/prometheus/prometheus.yml --web.listen-address=127.0.0.1:9091` beside a gateway on this machine (its admin
+port is 9090), and in Grafana Dashboards, New, Import with the dashboard's file. On another machine give the admin port a token
+(`admin.token_env`) and Prometheus the same one (`authorization`).
 """
 
 GROUPS: tuple[tuple[str, str, tuple[Metric, ...]], ...] = (

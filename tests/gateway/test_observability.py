@@ -255,7 +255,7 @@ def test_settings_that_texts_name_exist() -> None:
     named = {
         found
         for text in texts
-        for found in re.findall(r"\b(policy|telemetry|limits|timeouts)\.([a-z]+(?:_[a-z]+)*)\b", text)
+        for found in re.findall(r"\b(policy|telemetry|limits|timeouts|admin)\.([a-z]+(?:_[a-z]+)*)\b", text)
     }
     assert len(named) >= 3
     for section, name in named:
