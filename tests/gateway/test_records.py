@@ -138,6 +138,29 @@ def test_a_wait_and_its_end_are_noted() -> None:
     asyncio.run(story())
 
 
+def test_a_cancellation_is_noted_with_when_its_reservation_was_free() -> None:
+    async def script(call: Call) -> None:
+        await call.write(EVENT_STREAM)
+        while True:
+            await call.chunk(WORD)
+            await asyncio.sleep(0.005)
+
+    async def story() -> None:
+        notes, policy = Notes(), Places(1)
+        async with Engine(script) as engine, gateway_to(engine, policy, observers=[notes]) as gateway:
+            asked = asyncio.create_task(ask(gateway.port, request(stream=True)))
+            await until(lambda: bool(notes.progress))
+            asked.cancel()
+            await until(lambda: len(notes.records) == 1)
+        (record,) = notes.records
+        assert (record.outcome, record.admission) == ("client-left", ("admit", "fits"))
+        assert 0 < record.first_token_ns <= record.finished_ns <= record.released_ns <= record.ended_ns
+        assert record.ending is not None
+        assert record.ending.counted
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("said", "ran_out"),
     [
