@@ -69,7 +69,7 @@ class Grant:
         self._epoch = ""
         self._number = 0
         self._has_lapsed = False
-        self._spend_until_ns = self._lease_until_ns = self._ask_at_ns = clock_ns()
+        self._spend_until_ns = self._covered_until_ns = self._ask_at_ns = clock_ns()
 
     @property
     def blocks(self) -> int:
@@ -106,7 +106,7 @@ class Grant:
     @property
     def is_overdue(self) -> bool:
         """Requests run here whose blocks the store may have given to others."""
-        return self.answer is not None and any(self._held) and self._clock_ns() >= self._lease_until_ns
+        return self.answer is not None and any(self._held) and self._clock_ns() >= self._covered_until_ns
 
     @property
     def ask_at_ns(self) -> int:
@@ -143,7 +143,9 @@ class Grant:
         if self._blocks > share_blocks or self._places > share_places:
             self._settle()
         asked_blocks, asked_places = self._asked
-        if blocks > asked_blocks or places > asked_places:
+        if (blocks > asked_blocks and blocks > self._blocks) or (
+            places > asked_places and places > self._places
+        ):
             self._soon()
 
     def ask(self, *, is_leaving: bool = False) -> Ask:
@@ -154,7 +156,7 @@ class Grant:
                 self._has_lapsed = True
                 self.lapses += 1
             self._blocks, self._places = self._lost()
-        self._asked = NONE if is_leaving else self._rounded()
+        self._asked = NONE if is_leaving else (min(self._want[0], MOST), min(self._want[1], MOST))
         self._give_back()
         self._number += 1
         self._ask_at_ns = now + self._pause_ns()
@@ -165,6 +167,7 @@ class Grant:
             *self._asked,
             *(NONE if is_leaving else (min(self._next[0], MOST), min(self._next[1], MOST))),
             *self._total,
+            *self._spare(),
             self._epoch,
             is_leaving,
         )
@@ -176,9 +179,14 @@ class Grant:
         self.other_epoch = answer.other_epoch
         self._has_lapsed = False
         self._spend_until_ns = began_ns + self._settings.spend_ns
-        self._lease_until_ns = began_ns + self._settings.lease_ns
+        self._covered_until_ns = began_ns + self._settings.covered_ns
         self._blocks, self._places = answer.blocks, answer.places
-        self._share = answer.share_blocks, answer.share_places
+        # Where it has all that it asked for, it is nobody else who decides how much of that goes back.
+        asked, spare = self._asked, self._spare()
+        self._share = (
+            answer.share_blocks if answer.share_blocks < asked[0] + spare[0] else MOST,
+            answer.share_places if answer.share_places < asked[1] + spare[1] else MOST,
+        )
         self._settle()
         self._ask_at_ns = min(self._ask_at_ns, began_ns + self._pause_ns())
         if self.blocks > before[0] or self.places > before[1]:
@@ -193,26 +201,19 @@ class Grant:
             self._soon()
 
     def _give_back(self) -> None:
-        """Keeps what it has unless that is a piece more than it wants; what runs is a fact, also where it was not granted."""
-        slack = self._chunk if any(self._asked) else NONE
+        """Keeps what it has unless that is two pieces more than it wants; what runs is a fact, also where it was not granted."""
+        spare_blocks, spare_places = self._spare()
         want_blocks, want_places = self._asked
-        if self._blocks > want_blocks + slack[0]:
-            self._blocks = want_blocks
-        if self._places > want_places + slack[1]:
-            self._places = want_places
+        if self._blocks > want_blocks + 2 * spare_blocks:
+            self._blocks = want_blocks + spare_blocks
+        if self._places > want_places + 2 * spare_places:
+            self._places = want_places + spare_places
         self._blocks = min(max(self._blocks, self._held[0]), MOST)
         self._places = min(max(self._places, self._held[1]), MOST)
 
-    def _rounded(self) -> Pair:
-        """What it wants in whole pieces, one of them to spare; nothing where there is nothing to do."""
-        blocks, places = self._want
-        if not blocks and not places:
-            return NONE
-        piece_blocks, piece_places = self._chunk
-        return (
-            min((-(-blocks // piece_blocks) + 1) * piece_blocks, MOST),
-            min((-(-places // piece_places) + 1) * piece_places, MOST),
-        )
+    def _spare(self) -> Pair:
+        """One piece for who comes next; nothing where there is nothing to do."""
+        return self._chunk if any(self._asked) else NONE
 
     def _pause_ns(self) -> int:
         is_hungry = self._want[0] > self._blocks or self._want[1] > self._places

@@ -2,13 +2,14 @@
 --
 -- KEYS[1]  a hash: `clock` and `wall` in ms, `run` of the server, `open_at`, `lease_ms`, and `gateway:ID` for each gateway
 -- ARGV     "sync" or "leave", ID, number of the call, lease_ms, kept blocks and places, wanted blocks and places, blocks and places of
---          the next request, blocks and places of the instance, its epoch
+--          the next request, blocks and places of the instance, blocks and places to spare, its epoch
 -- answers  what it may use (blocks, places), its share (blocks, places), what others may use (blocks, places), the instance's (blocks,
 --          places), live gateways, ms until grants begin, another epoch that a gateway knows the instance by ("" if none)
 
 local op, me = ARGV[1], ARGV[2]
 local number, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
-local epoch = ARGV[13]
+local spare = {tonumber(ARGV[13]), tonumber(ARGV[14])}
+local epoch = ARGV[15]
 
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'hash' and kind ~= 'none' then
@@ -133,6 +134,8 @@ for which = 1, 2 do
     if id ~= me then others[which] = others[which] + row.kept[which] end
   end
   local shares = divided(total[which], which, nil)
+  local unwanted = total[which]
+  for _, row in pairs(gateways) do unwanted = unwanted - row.want[which] end
   if turn then
     local needed = math.min(gateways[turn].next[which], total[which])
     if shares[turn] < needed then
@@ -140,7 +143,7 @@ for which = 1, 2 do
       shares[turn] = needed
     end
   end
-  share[which] = shares[me]
+  share[which] = shares[me] + math.max(0, math.min(spare[which], math.floor(unwanted / #names)))
   -- More is held than there is (a gateway came back with requests that outlived its lease, or the instance is smaller now): nobody takes up
   -- again what ends until that is paid.
   local rest = total[which] - others[which]

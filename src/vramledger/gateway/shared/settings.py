@@ -65,5 +65,6 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease_ms * 500_000
 
     @property
-    def lease_ns(self) -> int:
-        return self.lease_ms * 1_000_000
+    def covered_ns(self) -> int:
+        """How long after it what runs is surely counted in the store, also where the server's time was set forward once meanwhile."""
+        return self.lease_ms * 750_000

@@ -13,7 +13,9 @@ MOST = 2**40
 
 
 class Ask(NamedTuple):
-    """A gateway's side of one call. `keep` is what it goes on relying on, its running requests included; none of it can be taken from it."""
+    """A gateway's side of one call. `keep` is what it goes on relying on, its running requests included; none of it can be taken from it.
+    `want` is shared out fairly; `spare` comes on top of it where nobody wants it.
+    """
 
     number: int
     keep_blocks: int
@@ -24,6 +26,8 @@ class Ask(NamedTuple):
     next_places: int
     total_blocks: int
     total_places: int
+    spare_blocks: int = 0
+    spare_places: int = 0
     epoch: str = ""
     is_leaving: bool = False
 
@@ -35,7 +39,7 @@ class Ask(NamedTuple):
             gateway,
             str(self.number),
             str(lease_ms),
-            *(str(count) for count in self[1:9]),
+            *(str(count) for count in self[1:11]),
             self.epoch,
         ]
 
