@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gateway.shared.hammer import QUICK
 from gateway.shared.valkey_server import WAIT_S, ValkeyServer
 from vramledger.gateway.shared.grant import Grant
 from vramledger.gateway.shared.keeper import SharedBudgets
 from vramledger.gateway.shared.settings import SharingSettings
 from vramledger.gateway.shared.store import Store
 
-QUICK = SharingSettings(lease_ms=1000, heartbeat_ms=20, hungry_ms=5, timeout_ms=200)
+BLOCKS = 1000
 
 
 def gateway(server: ValkeyServer, settings: SharingSettings = QUICK, **more: Any) -> SharedBudgets:
@@ -21,7 +22,7 @@ def gateway(server: ValkeyServer, settings: SharingSettings = QUICK, **more: Any
 
 
 def part(
-    gateway: SharedBudgets, blocks: int = 1000, places: int = 10, instance: str = "engine:8000"
+    gateway: SharedBudgets, blocks: int = BLOCKS, places: int = 10, instance: str = "engine:8000"
 ) -> Grant:
     grant = gateway.budget(instance)
     grant.offer(blocks, places)

@@ -60,10 +60,9 @@ def test_a_grant_counts_from_when_the_call_began_and_falls_to_what_runs() -> Non
     assert (grant.blocks, grant.places, grant.standing, grant.is_careful) == (10, 1, Standing.LOST, True)
     ask = grant.ask()
     assert (ask.keep_blocks, ask.keep_places, ask.want_blocks) == (10, 1, 60)
-    assert grant.lapses == 1
-    assert not grant.is_overdue
+    assert (grant.lapses, grant.is_overdue) == (1, False)
     clock.ns = began_ns + SETTINGS.covered_ns
-    assert grant.is_overdue
+    assert (grant.lapses, grant.is_overdue) == (1, True)
     grant.want(0, 0, held_blocks=0, held_places=0)
     assert (grant.blocks, grant.is_overdue) == (0, False)
 

@@ -66,6 +66,8 @@ class SharedBudgets:
         self._task: asyncio.Task[None] | None = None
         self._is_away = False
         self._overdue: set[str] = set()
+        self._refusals: dict[str, str] = {}
+        """Why an instance has no terms, as it was logged."""
 
     def budget(self, instance: str) -> Grant:
         """This gateway's part of an instance. All gateways name the instance alike: one with two names is given out twice."""
@@ -148,12 +150,14 @@ class SharedBudgets:
                 answer = answer_from(reply)
             except SourceError as error:
                 self.counters.errors += 1
-                if error.message != self.counters.last_error:
-                    LOG.warning("no terms for instance %s: %s", name, error.message)
                 self.counters.last_error = error.message
+                if self._refusals.get(name) != error.message:
+                    self._refusals[name] = error.message
+                    LOG.warning("no terms for instance %s: %s", name, error.message)
                 await self._store.close()  # the next one may lead to a server that took over
             else:
                 self.counters.answers += 1
+                self._refusals.pop(name, None)
                 self.grants[name].answered(answer, began_ns)
         return True
 

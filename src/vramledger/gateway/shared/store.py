@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vramledger.errors import InputError, SourceError, shorter
+from vramledger.errors import InputError, SourceError
 from vramledger.gateway.shared.address import StoreAddress
 
 if TYPE_CHECKING:
@@ -79,10 +79,12 @@ class Store:
         except Exception as error:  # whatever the library raises on what it reads from a socket
             await self.close()
             raise StoreUnreachable(
-                f"{self._address} cannot be reached: {shorter(str(error))}", address=repr(self._address)
+                f"{self._address} cannot be reached: {readable(error)}", address=repr(self._address)
             ) from error
         return [
-            SourceError(f"{self._address} answered: {reply}") if isinstance(reply, Exception) else reply
+            SourceError(f"{self._address} answered: {readable(reply)}")
+            if isinstance(reply, Exception)
+            else reply
             for reply in replies
         ]
 
@@ -121,6 +123,14 @@ class Store:
             self.connections += 1
             await self._connection.connect()  # type: ignore[no-untyped-call]
         return self._connection
+
+
+def readable(error: Exception) -> str:
+    """What a server or a library said, on one line of at most 200 characters."""
+    return (
+        "".join(letter if letter.isprintable() else " " for letter in str(error)[:200])
+        or type(error).__name__
+    )
 
 
 def is_unknown_script(reply: object) -> bool:
