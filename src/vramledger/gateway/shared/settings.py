@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -58,6 +59,12 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"share is {self.share}: a part above 0 and up to 1 is needed where when_lost is share"
             )
+
+    @classmethod
+    def of_lease(cls, lease_ms: int, **more: Any) -> SharingSettings:
+        """With a heartbeat and a time for calls that go with the lease: a twentieth of it, half a second at the most."""
+        often_ms = max(1, min(500, lease_ms // 20))
+        return cls(lease_ms=lease_ms, heartbeat_ms=often_ms, timeout_ms=often_ms, **more)
 
     @property
     def spend_ns(self) -> int:
