@@ -168,15 +168,41 @@ def test_counts_that_are_none_are_refused_by_name(asked: dict[str, object]) -> N
         facts(Kind.COMPLETION, asked)
 
 
-@given(st.binary(max_size=60) | st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["prompt", "messages", "input", "n", "model", "sampling_params", "x"]), inner, max_size=4), max_leaves=8).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+@given(st.binary(max_size=60) | st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["prompt", "messages", "input", "text", "n", "n_predict", "max_tokens", "model", "sampling_params", "x"]), inner, max_size=4), max_leaves=8).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_any_body_is_either_priced_or_refused(body: bytes) -> None:
     for kind in Kind:
-        try:
-            told = facts_of(kind, read_body(body), number=1, arrival_ns=0)
-        except BadBody:
-            continue
-        assert told.prompt_bytes >= 0
-        assert told.branches >= 1
+        for engine in ("", "vllm", "sglang", "llamacpp", "tensorrt-llm"):
+            try:
+                told = facts_of(kind, read_body(body), number=1, arrival_ns=0, engine=engine)
+            except BadBody:
+                continue
+            assert told.prompt_bytes >= 0
+            assert told.branches >= 1
+            assert told.max_output_tokens is None or told.max_output_tokens >= 0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"prompt":[' + b"1," * 2_000_001 + b"1]}", "values"),
+        (b'{"prompt":[' + b'"a",' * 200_000 + b'"a"]}', "prompts"),
+        (b'{"prompt":[[' + b'"a",' * 200_000 + b'"a"]]}', "pieces"),
+        (b'{"messages":[' + b"{}," * 200_000 + b"{}]}", "pieces"),
+    ],
+    ids=("tokens", "prompts", "text", "messages"),
+)
+def test_a_body_in_too_many_pieces_is_refused(body: bytes, said: str) -> None:
+    kind = Kind.CHAT if b"messages" in body[:20] else Kind.COMPLETION
+    with pytest.raises(BadBody, match=said):
+        facts_of(kind, read_body(body), number=1, arrival_ns=0)
+
+
+def test_a_long_prompt_of_tokens_passes() -> None:
+    told = facts_of(
+        Kind.COMPLETION, read_body(b'{"prompt":[' + b"1," * 1_000_000 + b"1]}"), number=1, arrival_ns=0
+    )
+    assert told.prompt is not None
+    assert told.prompt.tokens == 1_000_001
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,10 @@ MEDIA_FIELDS = frozenset(
      "image_embeds", "image_data", "audio_data", "video_data", "multimodal_data")
 )  # fmt: skip
 """Fields of a message's parts that hold images, sounds, films or files, or point at them."""
-MOST_VALUES = 4_000_000
+MOST_VALUES = 2_000_000
 """Of lists and objects together, told by their commas: each costs time of everybody's."""
+MOST_TEXTS = 200_000
+"""Texts and objects of one prompt; tokens are not among them."""
 ANYBODY = Visitor()
 
 
@@ -138,6 +140,8 @@ def _prompt(kind: Kind, asked: Mapping[str, object]) -> tuple[int, int, int]:
         tokens = sum(type(piece) is int for piece in prompt) if is_mixed else len(prompt)
         return _text_bytes(prompt) if is_mixed else 0, tokens, 1
     tokens = text_bytes = 0
+    if len(prompt) > MOST_TEXTS:
+        raise BadBody(f"there are more than {MOST_TEXTS:,} prompts")
     for piece in prompt:
         if isinstance(piece, list) and set(map(type, piece)) == {int}:
             tokens = max(tokens, len(piece))
@@ -175,13 +179,17 @@ def _text_bytes(value: object) -> int:
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """All text in a value of any depth, but names of fields and what media hold."""
-    pending = [value]
+    """All text in a value of any depth, but names of fields and what media hold. Raises BadBody where it is in too many pieces."""
+    pending, pieces = [value], 0
     while pending:
         item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(item)
+            continue
+        pieces += not isinstance(item, int)
+        if pieces > MOST_TEXTS:
+            raise BadBody(f"the prompt is in more than {MOST_TEXTS:,} pieces")
         if isinstance(item, str):
             yield item
-        elif isinstance(item, list):
-            pending.extend(item)
         elif isinstance(item, dict):
             pending.extend(part for name, part in item.items() if name not in MEDIA_FIELDS)

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from gateway.client import until
+from gateway.client import request, until
 from gateway.engine import Call, Engine, Script
+from gateway.policies import Places
 from vramledger.gateway.admitter import Ended, Ending, Kind, PromptTokens, RequestFacts, TokenSource
+from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.request_facts import BadBody, facts_of, read_body
 from vramledger.gateway.settings import Upstream
 from vramledger.gateway.tokens.chat_template import ChatTemplate
@@ -199,6 +201,33 @@ def test_a_slow_engine_is_not_waited_for_and_a_client_that_goes_takes_its_questi
             assert sorted(type(one).__name__ for one in done) == ["CancelledError"] * 2 + ["PromptTokens"] * 3
             await until(lambda: engine.working == 0)
             assert set(one._noted) == {at for at, each in enumerate(done) if isinstance(each, PromptTokens)}
+
+    asyncio.run(run())
+
+
+def test_a_client_that_leaves_while_its_prompt_is_counted_was_never_there() -> None:
+    async def script(call: Call) -> None:
+        if call.path == "/tokenize":
+            await call.left()
+        else:
+            await call.whole()
+
+    async def run() -> None:
+        policy = Places(1)
+        async with Engine(script) as engine, counting(engine, ask=Ask.ALWAYS) as one:
+            gateway = Gateway(Upstream(host="127.0.0.1", port=engine.port), policy, counter=one)
+            await gateway.start("127.0.0.1", 0)
+            for _ in range(5):
+                _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+                writer.write(request())
+                await until(lambda: engine.working == 1)
+                writer.transport.abort()
+                await until(lambda: engine.working == 0)
+            await until(lambda: not gateway.connections)
+            assert not policy.facts
+            assert gateway.held.bytes == gateway.desk.admitted == gateway.desk.waiting == 0
+            assert not one._noted
+            await gateway.close()
 
     asyncio.run(run())
 
