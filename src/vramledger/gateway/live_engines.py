@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from vramledger.admission.defaults import Goal
 from vramledger.admission.settings import ADOPTED
 from vramledger.errors import InputError
 from vramledger.gateway.admitter import Admitter
 from vramledger.gateway.config import GatewayConfig
+from vramledger.gateway.config_sections import SharedSection
 from vramledger.gateway.live.capacity import Given
 from vramledger.gateway.live.opening import LiveAdmitter, open_instances
 from vramledger.gateway.policy_section import PolicySection
 from vramledger.gateway.settings import Upstream
+from vramledger.gateway.shared.address import address_from
+from vramledger.gateway.shared.keeper import SharedBudgets
+from vramledger.gateway.shared.store import Store
 from vramledger.gateway.snapshot import InstanceState
 
 Sampled = Callable[[int, int, int | None, int | None], None]
@@ -22,9 +29,16 @@ Sampled = Callable[[int, int, int | None, int | None], None]
 class LiveEngines:
     """`service.Engines` over a `LiveAdmitter`."""
 
-    def __init__(self, live: LiveAdmitter, section: PolicySection, changes: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        live: LiveAdmitter,
+        section: PolicySection,
+        changes: dict[str, Any],
+        shared: SharedBudgets | None = None,
+    ) -> None:
         """`changes` is what the admitter's instances take their settings from, and is changed with them."""
         self._live = live
+        self._shared = shared
         self._section = section
         self._changes = changes
 
@@ -32,13 +46,19 @@ class LiveEngines:
     def admitter(self) -> Admitter:
         return self._live
 
-    async def start(self, sampled: Sampled) -> None:
+    async def start(self, sampled: Sampled, ask_again: Callable[[], None]) -> None:
         for watch in self._live.watches:
             watch.sampled = sampled
         self._live.start()
+        if self._shared is not None:
+            for grant in self._shared.grants.values():
+                grant.on_change = ask_again
+            self._shared.start()
 
     async def close(self) -> None:
         await self._live.close()
+        if self._shared is not None:
+            await self._shared.leave()
 
     def instances(self) -> Sequence[InstanceState]:
         return self._live.instance_states(self._live.clock_ns())
@@ -69,12 +89,26 @@ class LiveEngines:
         return _kept(self._section, config.policy)
 
     def state(self) -> dict[str, Any]:
-        return {
+        found: dict[str, Any] = {
             "decided_by": "policy",
             "goal": _goal(self._section).value,
             "notes": self._live.notes,
             "problems": self._live.problems,
         }
+        if self._shared is not None:
+            found["shared"] = {
+                **msgspec.to_builtins(self._shared.counters),
+                "grants": {
+                    name: {
+                        "standing": grant.standing.value,
+                        "blocks": grant.blocks,
+                        "places": grant.places,
+                        "other_blocks": grant.other_blocks,
+                    }
+                    for name, grant in self._shared.grants.items()
+                },
+            }
+        return found
 
     def _become(self, changes: Mapping[str, Any]) -> None:
         self._changes.clear()
@@ -86,14 +120,28 @@ async def opened(
 ) -> LiveEngines:
     """Asks each engine once; those that do not answer are asked on. Raises InputError for a policy that contradicts itself."""
     changes = {**config.policy.changes(), "weights": weights}
+    shared = _shared(config.shared)
+    names = [one.name or one.url for one in config.upstream]
     live = await open_instances(
         upstreams,
         _goal(config.policy),
         given,
-        names=[one.name or one.url for one in config.upstream],
+        names=names,
         changes=changes,
+        budgets=[shared.budget(name) for name in names] if shared is not None else None,
     )
-    return LiveEngines(live, config.policy, changes)
+    return LiveEngines(live, config.policy, changes, shared)
+
+
+def _shared(section: SharedSection) -> SharedBudgets | None:
+    """Raises InputError or SourceError for a store that is not named properly, or whose library is not installed."""
+    if not section.url_env and not section.url_file:
+        return None
+    address = address_from(
+        variable=section.url_env or None, file=Path(section.url_file) if section.url_file else None
+    )
+    settings = section.settings
+    return SharedBudgets(Store(address, timeout_ms=settings.timeout_ms), settings)
 
 
 def given_of(config: GatewayConfig, planned: Given | None) -> tuple[Given, ...]:

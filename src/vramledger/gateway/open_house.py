@@ -39,7 +39,9 @@ class OpenHouse:
             InstanceState(name=one.name or one.url, engine=one.engine) for one in config.upstream
         )
 
-    async def start(self, sampled: Callable[[int, int, int | None, int | None], None]) -> None: ...
+    async def start(
+        self, sampled: Callable[[int, int, int | None, int | None], None], ask_again: Callable[[], None]
+    ) -> None: ...
 
     async def close(self) -> None: ...
 

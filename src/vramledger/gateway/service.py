@@ -43,9 +43,11 @@ class Engines(Protocol):
     @property
     def admitter(self) -> Admitter: ...
 
-    async def start(self, sampled: Callable[[int, int, int | None, int | None], None]) -> None:
+    async def start(
+        self, sampled: Callable[[int, int, int | None, int | None], None], ask_again: Callable[[], None]
+    ) -> None:
         """Begins to ask engines. One that is not there yet is no failure. `sampled` is told (place, when asked, blocks that the engine
-        held, blocks by the books) at each answer."""
+        held, blocks by the books) at each answer, and `ask_again` is called when more may be let in than before."""
 
     async def close(self) -> None: ...
 
@@ -132,7 +134,7 @@ class GatewayService:
             if self.admin is not None:
                 await self.admin.start(*address(self.config.admin.listen, "admin.listen"))
             self.engines.adopt(self.config, self.door.tenants.weights)
-            await self.engines.start(self.telemetry.sampled)
+            await self.engines.start(self.telemetry.sampled, self.gateway.desk.ask_again)
         except BaseException:
             await self.close()
             raise
