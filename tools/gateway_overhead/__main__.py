@@ -67,6 +67,7 @@ def main() -> int:
             rows.append({"proxy": name, **figures})
             print(row(rows[-1]), flush=True)
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0
 
