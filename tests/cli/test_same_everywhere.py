@@ -18,7 +18,8 @@ VERDICTS = ("plan", "rollout", "compare", "fit", "sweep", "layout", "adapters")
 
 
 def options(name: str) -> dict[str, click.Option]:
-    command: click.Command = importlib.import_module(f"vramledger.cli.{name}_command").command
+    module = importlib.import_module(f"vramledger.cli.{name.replace('-', '_')}_command")
+    command: click.Command = module.command
     return {param.name or "": param for param in command.params if isinstance(param, click.Option)}
 
 
