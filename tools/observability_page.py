@@ -34,7 +34,7 @@ None of them has a prompt, an output or a key. Names that clients write (models)
 {models} of them, and only once a request for it was completed. What nobody knows is absent and never 0.
 
 Requests are counted as plain numbers by the thread that serves them, some 8 µs a request; prometheus-client only writes them out when it is
-asked. A log line adds some 6 µs, a request that is looked at and not traced 3 µs, one that is traced some 0.2 ms (`telemetry.traces_ratio`
+asked, which takes the same thread 1.5 ms, and 27 ms with 256 tenants and 32 models. A log line adds some 6 µs, a request that is looked at and not traced 3 µs, one that is traced some 0.2 ms (`telemetry.traces_ratio`
 of those that begin a trace; others follow their client's choice). A thread of its own writes and sends; what it cannot keep up with is lost and
 counted (`vramledger_request_log_lines_total`, `vramledger_spans_total`).
 
