@@ -405,6 +405,31 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (("rate(process_cpu_seconds_total{[job]}[[rate]])", "{{instance}}"),),
             ),
             Panel(
+                "Sharing: the store",
+                "reqps",
+                tuple(
+                    rate(name, "")
+                    for name in (
+                        "store_calls",
+                        "store_answers",
+                        "store_unreachable",
+                        "store_errors",
+                        "overdue_grants",
+                    )
+                ),
+            ),
+            Panel(
+                "Sharing: grants",
+                "none",
+                (
+                    gauge("granted_blocks", "granted {{upstream}}"),
+                    gauge("other_gateways_blocks", "of others {{upstream}}"),
+                    gauge("is_granted", "relied on {{upstream}}"),
+                    rate("grant_lapses", "upstream", "[upstream]"),
+                ),
+                "What this gateway may use of engines that others use too.",
+            ),
+            Panel(
                 "Logs, traces, release",
                 "none",
                 (

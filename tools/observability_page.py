@@ -55,6 +55,7 @@ GROUPS: tuple[tuple[str, str, tuple[Metric, ...]], ...] = (
     ),
     ("Now", "Of the gateway at the moment it is asked.", table.OF_GATEWAY),
     ("Connections and failures", "", table.OF_COUNTERS),
+    ("Sharing", "Where several gateways share engines through Valkey or Redis.", table.OF_SHARING),
     ("Its own telling", "", table.OF_ITSELF),
 )
 

@@ -19,15 +19,20 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from gateway.client import ask, gateway_to, request, until
 from gateway.engine import EVENT_STREAM, USAGE, WORD, Call, Engine, event
 from gateway.policies import Places
+from gateway.shared.test_grant import granted
+from vramledger.admission.settings import PolicySettings
 from vramledger.errors import InputError
 from vramledger.gateway.admitter import Decision, Ended, Ending, Kind, RequestFacts, Verdict
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.gateway import Gateway
+from vramledger.gateway.live.capacity import Capacity
+from vramledger.gateway.live.instance import Instance
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.metric import MetricKind
 from vramledger.gateway.metrics.requests import MODELS, RequestMetrics
 from vramledger.gateway.record import RequestRecord
 from vramledger.gateway.settings import Limits, Timeouts
+from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState, InstanceState, QueueState, gateway_state
 from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tracing.settings import TraceSettings
@@ -258,7 +263,7 @@ def test_models_that_are_given_are_the_only_ones() -> None:
 ODD = 'a "quoted" one\\\n'
 WHOLE = msgspec.convert(
     {field.name: 7 for field in msgspec.structs.fields(InstanceState)}
-    | {"name": ODD, "engine": "vllm", "is_up": True, "is_careful": False},
+    | {"name": ODD, "engine": "vllm", "is_up": True, "is_careful": False, "is_granted": True},
     InstanceState,
 )
 
@@ -297,6 +302,8 @@ def test_each_metric_has_a_name_by_the_conventions() -> None:
 def test_every_counter_is_told() -> None:
     fields = {field.name for field in msgspec.structs.fields(Counters)}
     assert {metric.field for metric in table.OF_COUNTERS} | table.NOT_TOLD == fields
+    sharing = {field.name for field in msgspec.structs.fields(SharingCounters)}
+    assert {metric.field for metric in table.OF_SHARING} == sharing - {"last_error"}
     assert {field.name for field in msgspec.structs.fields(InstanceState)} - {"name", "engine"} == {
         metric.field for metric in table.OF_UPSTREAMS
     }
@@ -304,6 +311,7 @@ def test_every_counter_is_told() -> None:
 
 def test_all_series_stand_in_the_table(tmp_path: Path) -> None:
     telemetry = Telemetry(log=tmp_path / "log")
+    telemetry.sharing = SharingCounters()
     state = GatewayState(instances=(WHOLE,))
     told_ = [series.metric for series in telemetry._series(state, Counters(), None)]
     telemetry.close()
@@ -331,3 +339,16 @@ def test_a_library_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"vramledger\[{extra}\]"):
         build()
+
+
+def test_a_shared_engine_tells_what_was_granted_of_it() -> None:
+    def never(capacity: Capacity) -> PolicySettings:
+        raise AssertionError
+
+    grant, clock, _ = granted()
+    state = Instance("e", 0, never, grant).snapshot(0)
+    assert state.other_gateways_blocks == 40
+    assert (state.granted_blocks, state.is_granted, state.total_lapses) == (60, True, 0)
+    clock.ns += 10**12
+    assert Instance("e", 0, never, grant).snapshot(0).is_granted is False
+    assert Instance("e", 0, never).snapshot(0).granted_blocks is None

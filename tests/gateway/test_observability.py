@@ -36,6 +36,7 @@ from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.metrics import table
 from vramledger.gateway.record import RequestRecord
 from vramledger.gateway.request_log import LogLine
+from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import gateway_state
 from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tracing.prefix_identity import PrefixIdentity
@@ -89,6 +90,7 @@ async def busy_gateway(telemetry: Telemetry) -> bytes:
         gateway_to(engine, policy, observers=telemetry.observers, counter=Counts()) as gateway,
     ):
         telemetry.sampled(0, 1, 0, 0)
+        telemetry.sharing = SharingCounters(calls=5)
         asks = []
         for number, stream in enumerate((True, False)):
             message = request(stream=stream, messages=[{"role": "tool", "content": "x"}])
@@ -255,7 +257,9 @@ def test_settings_that_texts_name_exist() -> None:
     named = {
         found
         for text in texts
-        for found in re.findall(r"\b(policy|telemetry|limits|timeouts|admin)\.([a-z]+(?:_[a-z]+)*)\b", text)
+        for found in re.findall(
+            r"\b(policy|telemetry|limits|timeouts|admin|shared)\.([a-z]+(?:_[a-z]+)*)\b", text
+        )
     }
     assert len(named) >= 3
     for section, name in named:

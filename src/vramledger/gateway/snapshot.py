@@ -52,6 +52,15 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True):
     """Kept free because the engine's word is old."""
     is_careful: bool | None = None
     """Every bound is reserved in full, for what the engine holds is not known."""
+    # Where several gateways share it through a store.
+    granted_blocks: int | None = None
+    """Of the pool, what this gateway may use."""
+    other_gateways_blocks: int | None = None
+    """What the others may use, as last heard."""
+    is_granted: bool | None = None
+    """The store's word is relied on: it came in time, and gives something out."""
+    total_lapses: int | None = None
+    """Times that the grant ran out before the store answered again."""
     total_restarts: int | None = None
     total_readings: int | None = None
     total_failed_readings: int | None = None

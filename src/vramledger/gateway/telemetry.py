@@ -18,6 +18,7 @@ from vramledger.gateway.metrics.requests import RequestMetrics
 from vramledger.gateway.metrics.states import counter_series, gateway_series, instance_series
 from vramledger.gateway.record import Observer, Observers, RequestRecord
 from vramledger.gateway.request_log import RequestLog
+from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState
 from vramledger.gateway.tracing.settings import TraceSettings
 from vramledger.gateway.tracing.tracing import SpanSink, Tracing
@@ -48,6 +49,8 @@ class Telemetry:
         self._memory = dict(enumerate(memory))
         self.log = RequestLog(log) if log is not None else None
         self.blocks_back = BlocksBack(self._blocks_back)
+        self.sharing: SharingCounters | None = None
+        """What happened between this gateway and the store, where several share engines."""
         self.tracing: Tracing | None = None
         self._sink: SpanSink | None = None
         if traces is not None:
@@ -98,6 +101,8 @@ class Telemetry:
         )
         yield from gateway_series(state)
         yield from counter_series(counters)
+        if self.sharing is not None:
+            yield from counter_series(self.sharing)
         yield from self.requests.series()
         failures = observers.failures if observers is not None else 0
         yield Series(metric=table.OBSERVER_FAILURES, values=[((), failures)])

@@ -22,6 +22,7 @@ from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
 from vramledger.gateway.memory_facts import MemoryFacts, with_memory
 from vramledger.gateway.shared.budget import Budget
+from vramledger.gateway.shared.grant import Grant, Standing
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.units import ceil_div
 
@@ -230,6 +231,14 @@ class Instance:
             total_readings=self.readings,
             total_failed_readings=self.failed_readings,
         )
+        if isinstance(self.budget, Grant):
+            told = replace(
+                told,
+                granted_blocks=self.budget.blocks,
+                other_gateways_blocks=self.budget.other_blocks,
+                is_granted=self.budget.standing is Standing.GRANTED,
+                total_lapses=self.budget.lapses,
+            )
         if capacity is None or policy is None or self._settings is None:
             return told
         state, usable = reconciled.state, capacity.layout.usable_blocks

@@ -10,6 +10,7 @@ from typing import Any
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.metric import Metric, Series
+from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState, InstanceState
 
 
@@ -18,8 +19,8 @@ def gateway_series(state: GatewayState) -> Iterator[Series]:
         yield Series(metric=metric, values=[((), _value(metric, state))])
 
 
-def counter_series(counters: Counters) -> Iterator[Series]:
-    for metric in table.OF_COUNTERS:
+def counter_series(counters: Counters | SharingCounters) -> Iterator[Series]:
+    for metric in table.OF_COUNTERS if isinstance(counters, Counters) else table.OF_SHARING:
         yield Series(metric=metric, values=[((), getattr(counters, metric.field))])
 
 

@@ -96,6 +96,32 @@ OF_UPSTREAMS: tuple[Metric, ...] = (
         labels=UPSTREAM,
         field="is_careful",
     ),
+    gauge(
+        "granted_blocks",
+        "Blocks of the pool that this gateway may use, where several share it",
+        unit="blocks",
+        labels=UPSTREAM,
+        field="granted_blocks",
+    ),
+    gauge(
+        "other_gateways_blocks",
+        "Blocks that other gateways may use, as last heard",
+        unit="blocks",
+        labels=UPSTREAM,
+        field="other_gateways_blocks",
+    ),
+    gauge(
+        "is_granted",
+        "Whether the store's word about this gateway's part is relied on",
+        labels=UPSTREAM,
+        field="is_granted",
+    ),
+    counter(
+        "grant_lapses",
+        "Times that the grant ran out before the store answered again",
+        labels=UPSTREAM,
+        field="total_lapses",
+    ),
     counter(
         "engine_restarts",
         "Times that the engine was seen to have begun anew",
@@ -321,6 +347,13 @@ OF_COUNTERS: tuple[Metric, ...] = (
     ),
     counter("unread_events", "Events of streams that could not be read", field="unread_events"),
 )
+OF_SHARING: tuple[Metric, ...] = (
+    counter("store_calls", "Terms of an engine sent to the store that gateways share", field="calls"),
+    counter("store_answers", "Of these, answered with terms", field="answers"),
+    counter("store_unreachable", "Times that the store did not answer in time", field="unreachable"),
+    counter("store_errors", "Answers of the store that were no terms", field="errors"),
+    counter("overdue_grants", "Times that requests ran on after their lease was over", field="overdue"),
+)
 NOT_TOLD = frozenset({"admitted", "rejected", "never_fit", "unavailable"})
 """Counters that `admissions` tells with their rules."""
 
@@ -458,6 +491,7 @@ METRICS: tuple[Metric, ...] = (
     UPSTREAM_INFO,
     *OF_GATEWAY,
     *OF_COUNTERS,
+    *OF_SHARING,
     *OF_REQUESTS,
     *OF_ITSELF,
 )
