@@ -56,7 +56,7 @@ def hammers(
 
 
 def test_processes_that_hammer_never_hold_more_than_there_is(server: ValkeyServer, tmp_path: Path) -> None:
-    with hammers(server, tmp_path / "counts", 3, "2.5") as processes:
+    with hammers(server, tmp_path / "counts", 3, "1.8") as processes:
         told = [json.loads(process.communicate(timeout=WAIT_S)[0]) for process in processes]
     assert [one["too_much"] for one in told] == [0, 0, 0]
     assert all(one["admitted"] > 0 for one in told)

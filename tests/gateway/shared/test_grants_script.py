@@ -38,7 +38,7 @@ def server() -> Iterator[ValkeyServer]:
         yield server
 
 
-@given(events=st.lists(EVENTS, min_size=10, max_size=30))
+@given(events=st.lists(EVENTS, min_size=8, max_size=20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_script_and_its_model_answer_alike(server: ValkeyServer, events: list[tuple[Any, ...]]) -> None:
     from gateway.shared.ledgers import ModelLedger, ServerLedger

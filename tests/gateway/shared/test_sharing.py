@@ -116,3 +116,25 @@ def test_more_gateways_than_places_take_turns(server: ValkeyServer) -> None:
         await asyncio.gather(*(one.leave() for one in gateways))
 
     asyncio.run(story())
+
+
+def test_a_caller_that_fails_when_it_is_told_ends_no_grant(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        one = gateway(server)
+        grant = part(one)
+
+        def fails() -> None:
+            raise ValueError("of no matter")
+
+        grant.on_change = fails
+        one.start()
+        grant.want(100, 1, held_blocks=0, held_places=0)
+        await until(lambda: grant.blocks >= 100)
+        answers = one.counters.answers
+        await until(lambda: one.counters.answers > answers + 2)
+        await one.leave()
+
+    asyncio.run(story())
+    assert "renewing grants failed" in caplog.text

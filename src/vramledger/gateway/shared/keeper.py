@@ -104,14 +104,17 @@ class SharedBudgets:
                         await self._awake.wait()
                 except TimeoutError:
                     pass
-            self._look_for_overdue()
-            now = self._clock_ns()
-            due = [name for name, grant in self.grants.items() if grant.ask_at_ns <= now]
-            if not due:
-                continue
-            if await self._exchange(due):
+            try:
+                self._look_for_overdue()
+                now = self._clock_ns()
+                due = [name for name, grant in self.grants.items() if grant.ask_at_ns <= now]
+                is_well = await self._exchange(due)
+            except Exception:  # a callback's: grants are to be renewed all the same
+                LOG.exception("renewing grants failed")
+                is_well = False
+            if is_well:
                 pause_s = 0.0
-                await asyncio.sleep(LEAST_GAP_S)
+                await asyncio.sleep(LEAST_GAP_S if due else 0)
             else:
                 pause_s = min(max(FIRST_PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
                 await asyncio.sleep(pause_s * (0.75 + secrets.randbelow(500) / 1000))
