@@ -36,6 +36,7 @@ class FairQueue:
         self._lines: dict[tuple[int, int], list[tuple[bool, int, int, Candidate]]] = {}
         self._places: dict[int, tuple[bool, int]] = {}
         self._had: dict[int, int] = {}
+        self._charged: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
         self.tokens = 0
 
@@ -97,6 +98,15 @@ class FairQueue:
         self._lift(candidate.tenant)
         self._charge(candidate.tenant, tokens)
 
+    def take_charged(self) -> dict[int, int]:
+        """Tokens that tenants were let in with since it was last asked."""
+        charged, self._charged = self._charged, {}
+        return charged
+
+    def served_elsewhere(self, tenant: int, tokens: int) -> None:
+        """A tenant was let in with so many by somebody else who shares out the same."""
+        self._had[tenant] = self._had.get(tenant, 0) + tokens * (self._parts // self._weights.get(tenant, 1))
+
     def _put(self, candidate: Candidate, place: tuple[bool, int]) -> None:
         line = self._lines.setdefault((candidate.priority, candidate.tenant), [])
         insort(line, (*place, candidate.identity, candidate))
@@ -111,7 +121,8 @@ class FairQueue:
             del self._lines[name]
 
     def _charge(self, tenant: int, tokens: int) -> None:
-        self._had[tenant] = self._had.get(tenant, 0) + tokens * (self._parts // self._weights.get(tenant, 1))
+        self.served_elsewhere(tenant, tokens)
+        self._charged[tenant] = self._charged.get(tenant, 0) + tokens
 
     def remove(self, candidate: Candidate) -> None:
         """It waits no longer, and was not let in."""

@@ -65,6 +65,19 @@ class Policy:
         for queue in self._queues:
             queue.adopt(settings.weights, settings.ageing_ps)
 
+    def take_charged(self) -> dict[tuple[int, int], int]:
+        """Tokens by line and tenant that were let in since it was last asked."""
+        return {
+            (line, tenant): tokens
+            for line, queue in enumerate(self._queues)
+            for tenant, tokens in queue.take_charged().items()
+        }
+
+    def served_elsewhere(self, line: int, tenant: int, tokens: int) -> None:
+        """Another policy, which shares out the same instance, let a tenant in with so many."""
+        if line < len(self._queues):
+            self._queues[line].served_elsewhere(tenant, tokens)
+
     @property
     def admitted_count(self) -> int:
         """Requests that were let in and have not ended."""

@@ -7,11 +7,14 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from vramledger.errors import InputError, SourceError, shorter
 from vramledger.gateway.shared.grant import Grant, elapsed_ns
+from vramledger.gateway.shared.served import SCRIPT as SERVED_SCRIPT
+from vramledger.gateway.shared.served import Charges, Served
 from vramledger.gateway.shared.settings import SharingSettings
 from vramledger.gateway.shared.store import Call, Script, Store, StoreUnreachable
 from vramledger.gateway.shared.terms import SCRIPT, answer_from
@@ -20,6 +23,7 @@ LOG = logging.getLogger(__name__)
 LEAST_GAP_S = 0.005
 """Between two calls, so that a burst of decisions is one call."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+SERVED_EVERY_NS = 1_000_000_000
 NS_PER_S = 1_000_000_000
 
 
@@ -62,6 +66,9 @@ class SharedBudgets:
         self._clock_ns = clock_ns
         self._on_overdue = on_overdue
         self._script = Script(SCRIPT.read_text(encoding="utf-8"))
+        self._served_script = Script(SERVED_SCRIPT.read_text(encoding="utf-8"))
+        self._served: dict[str, Served] = {}
+        self._served_at_ns = clock_ns()
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_away = False
@@ -79,6 +86,12 @@ class SharedBudgets:
             self.grants[instance] = Grant(self._settings, clock_ns=self._clock_ns, wake=self._awake.set)
             self._awake.set()
         return self.grants[instance]
+
+    def share_served(
+        self, instance: str, take: Callable[[], Charges], elsewhere: Callable[[Charges], None]
+    ) -> None:
+        """Tells other gateways once a second what tenants were let in with at an instance, and is told what they let in there."""
+        self._served[instance] = Served(take, elsewhere)
 
     def start(self) -> None:
         """Begins to ask. Until the first answers nothing may be used."""
@@ -137,6 +150,13 @@ class SharedBudgets:
             )
         began_ns = self._clock_ns()
         self.counters.calls += len(calls)
+        told = list(self._served.items()) if is_leaving or began_ns >= self._served_at_ns else []
+        if told:
+            self._served_at_ns = began_ns + SERVED_EVERY_NS
+            calls += [
+                Call(self._served_script, self._key(name, "served"), served.arguments())
+                for name, served in told
+            ]
         try:
             replies = await self._store.call(calls)
         except StoreUnreachable as error:
@@ -146,27 +166,33 @@ class SharedBudgets:
         if self._is_away:
             self._is_away = False
             LOG.info("the shared store answers again")
-        for name, reply in zip(names, replies, strict=True):
-            try:
-                if isinstance(reply, SourceError):
-                    raise reply
-                answer = answer_from(reply)
-            except SourceError as error:
-                self.counters.errors += 1
-                self.counters.last_error = error.message
-                if self._refusals.get(name) != error.message:
-                    self._refusals[name] = error.message
-                    LOG.warning("no terms for instance %s: %s", name, error.message)
-                await self._store.close()  # the next one may lead to a server that took over
-            else:
+        for name, reply in zip(names, replies, strict=False):
+            if await self._read(name, reply, partial(take_terms, self.grants[name], began_ns)):
                 self.counters.answers += 1
-                self._refusals.pop(name, None)
-                self.grants[name].answered(answer, began_ns)
+        for (name, served), reply in zip(told, replies[len(names) :], strict=True):
+            await self._read(f"{name} (tenants)", reply, served.answered)
         return True
 
-    def _key(self, instance: str) -> str:
+    async def _read(self, name: str, reply: object, read: Callable[[object], None]) -> bool:
+        """Whether it was an answer of the script. What was wrong is logged once for as long as it is the same."""
+        try:
+            if isinstance(reply, SourceError):
+                raise reply
+            read(reply)
+        except SourceError as error:
+            self.counters.errors += 1
+            self.counters.last_error = error.message
+            if self._refusals.get(name) != error.message:
+                self._refusals[name] = error.message
+                LOG.warning("no terms for instance %s: %s", name, error.message)
+            await self._store.close()  # the next one may lead to a server that took over
+            return False
+        self._refusals.pop(name, None)
+        return True
+
+    def _key(self, instance: str, what: str = "grants") -> str:
         # In braces, so that a cluster keeps all of an instance in one place.
-        return f"{self._settings.namespace}:grants:{{{instance}}}"
+        return f"{self._settings.namespace}:{what}:{{{instance}}}"
 
     def _away(self, error: StoreUnreachable) -> None:
         self.counters.last_error = error.message
@@ -183,3 +209,8 @@ class SharedBudgets:
                 self.counters.overdue += 1
                 if self._on_overdue is not None:
                     self._on_overdue(name)
+
+
+def take_terms(grant: Grant, began_ns: int, reply: object) -> None:
+    """Raises SourceError for what is no answer of the script."""
+    grant.answered(answer_from(reply), began_ns)
