@@ -14,7 +14,7 @@ from vramledger.admission.fair_queue import FairQueue
 from vramledger.admission.protocol import AdmissionView
 from vramledger.admission.room import Room
 from vramledger.admission.service_time import Load, ServiceTime
-from vramledger.admission.settings import ADOPTED, PolicySettings
+from vramledger.admission.settings import ADOPTED, PolicySettings, Reservation
 from vramledger.admission.triage import Rate, Triage
 from vramledger.errors import InputError
 
@@ -104,6 +104,11 @@ class Policy:
         return self._room.most_blocks
 
     @property
+    def keeps_most(self) -> bool:
+        """Whether what requests may come to hold is reserved for them, and not just what they hold."""
+        return self._settings.reservation is not Reservation.OPTIMISTIC
+
+    @property
     def promised_blocks(self) -> int:
         """Blocks for tokens of admitted prompts that are still to be computed."""
         return self._room.promised_blocks
@@ -133,11 +138,11 @@ class Policy:
         self._room.places = min(places, self._settings.max_running)
 
     def next_need(self, view: AdmissionView, now_ps: int) -> tuple[int, int]:
-        """Blocks and places that the request whose turn it is needs; (0, 0) where none waits."""
+        """Blocks and places with which the request whose turn it is goes in once all else has ended; (0, 0) where none waits."""
         candidate = next((head for queue in self._queues if (head := queue.head(now_ps)) is not None), None)
         if candidate is None:
             return 0, 0
-        return self._room.case(candidate, view).need_blocks, candidate.branches
+        return self._room.least_blocks(self._room.case(candidate, view)), candidate.branches
 
     def would(self, candidate: Candidate, view: AdmissionView, now_ps: int) -> Decision:
         """What a request would be told, were it first in its line: it is neither let in nor kept."""

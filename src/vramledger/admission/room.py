@@ -133,6 +133,11 @@ class Room:
         is_promised = self._reservation is Reservation.NO_EVICT
         return (case.need_blocks if is_promised else case.prompt_blocks) + len(case.keys)
 
+    def least_blocks(self, case: Case) -> int:
+        """Blocks with which it is let in once all else has ended."""
+        is_optimistic = self._reservation is Reservation.OPTIMISTIC
+        return self.blocks_if_alone(case) + (self._settings.watermark_blocks if is_optimistic else 0)
+
     def fit(self, case: Case) -> Fit:
         """Whether it may go in beside what is there.
 

@@ -148,11 +148,17 @@ class Instance:
         """Tells whoever shares the instance out what could be used of it."""
         if self.budget is None:
             return
-        policy = self.policy
-        next_blocks, next_places = policy.next_need(self.view(now_ns), now_ns * PS_PER_NS)
-        held, held_places = policy.most_blocks, policy.load.decode_seqs
+        policy, view, budget = self.policy, self.view(now_ns), self.budget
+        next_blocks, next_places = policy.next_need(view, now_ns * PS_PER_NS)
+        # What is reserved is kept, as far as it was granted: a learned length is one of many that are not all reached.
+        held, most = policy.held_blocks, policy.most_blocks
+        if policy.keeps_most:
+            held = max(held, min(most, budget.blocks))
+        held_places = policy.load.decode_seqs
         waiting = policy.queued_count
-        self.budget.want(
+        if waiting:
+            next_blocks += view.beyond_blocks
+        budget.want(
             held
             + max(next_blocks, ceil_div(policy.queued_tokens, self.block_tokens) + waiting if waiting else 0),
             held_places + max(next_places, waiting),
@@ -163,9 +169,8 @@ class Instance:
         )
 
     def _offer(self) -> None:
-        if self.budget is not None and self.capacity is not None:
-            usable = self.capacity.layout.usable_blocks
-            self.budget.offer(usable, self.capacity.max_running, str(self.restarts))
+        if self.budget is not None and self.capacity is not None and self._settings is not None:
+            self.budget.offer(self._settings.limit_blocks, self.capacity.max_running, str(self.restarts))
 
     def candidate(self, facts: RequestFacts, cohort: str) -> Candidate:
         capacity, settings = self.capacity, self._settings

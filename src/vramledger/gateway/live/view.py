@@ -25,6 +25,7 @@ class LiveView:
         prefixes: CachedPrefixes,
     ) -> None:
         self._usable_blocks = settings.layout.usable_blocks
+        self._safety_blocks = settings.safety_blocks
         self._is_optimistic = settings.reservation is Reservation.OPTIMISTIC
         self._policy = policy
         self._reconciled = reconciled
@@ -41,16 +42,21 @@ class LiveView:
         budget = self.budget
         if budget is None:
             return self._usable_blocks
-        return 0 if budget.is_careful else min(self._usable_blocks, budget.blocks)
+        # What is kept free for safety is shared out to nobody, and the policy takes it off again.
+        return 0 if budget.is_careful else min(self._usable_blocks, budget.blocks + self._safety_blocks)
 
     @property
-    def used_blocks(self) -> int:
+    def beyond_blocks(self) -> int:
+        """Blocks that may be held by what no gateway let in."""
         reconciled = self._reconciled
         foreign_blocks = reconciled.foreign_blocks
         if self.budget is not None:
             foreign_blocks = max(0, foreign_blocks - self.budget.other_blocks)
-        beyond = foreign_blocks + reconciled.doubt_blocks(self._usable_blocks, self.now_ns)
-        return min(self._usable_blocks, self._policy.held_blocks + beyond)
+        return foreign_blocks + reconciled.doubt_blocks(self._usable_blocks, self.now_ns)
+
+    @property
+    def used_blocks(self) -> int:
+        return min(self._usable_blocks, self._policy.held_blocks + self.beyond_blocks)
 
     @property
     def free_blocks(self) -> int:
