@@ -148,8 +148,8 @@ class SharedSection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> SharingSettings:
-        return SharingSettings(
-            namespace=self.namespace, lease_ms=self.lease_ms, when_lost=self.when_lost, share=self.share
+        return SharingSettings.of_lease(
+            self.lease_ms, namespace=self.namespace, when_lost=self.when_lost, share=self.share
         )
 
 

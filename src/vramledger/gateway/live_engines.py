@@ -19,9 +19,11 @@ from vramledger.gateway.live.opening import LiveAdmitter, open_instances
 from vramledger.gateway.policy_section import PolicySection
 from vramledger.gateway.settings import Upstream
 from vramledger.gateway.shared.address import address_from
+from vramledger.gateway.shared.fairness import share_tenants
 from vramledger.gateway.shared.keeper import SharedBudgets
 from vramledger.gateway.shared.store import Store
 from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.tenants.tenant import Tenants
 
 Sampled = Callable[[int, int, int | None, int | None], None]
 
@@ -35,10 +37,12 @@ class LiveEngines:
         section: PolicySection,
         changes: dict[str, Any],
         shared: SharedBudgets | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         """`changes` is what the admitter's instances take their settings from, and is changed with them."""
         self._live = live
         self._shared = shared
+        self._tenants = tenants or Tenants({})
         self._section = section
         self._changes = changes
 
@@ -53,6 +57,7 @@ class LiveEngines:
         if self._shared is not None:
             for grant in self._shared.grants.values():
                 grant.on_change = ask_again
+            share_tenants(self._shared, self._live.instances, lambda: self._tenants)
             self._shared.start()
 
     async def close(self) -> None:
@@ -86,6 +91,7 @@ class LiveEngines:
             for instance in self._live.instances:
                 instance.adopt()
             raise
+        self._tenants = Tenants(config.tenants, self._tenants)
         return _kept(self._section, config.policy)
 
     def state(self) -> dict[str, Any]:
@@ -130,7 +136,7 @@ async def opened(
         changes=changes,
         budgets=[shared.budget(name) for name in names] if shared is not None else None,
     )
-    return LiveEngines(live, config.policy, changes, shared)
+    return LiveEngines(live, config.policy, changes, shared, Tenants(config.tenants))
 
 
 def _shared(section: SharedSection) -> SharedBudgets | None:
