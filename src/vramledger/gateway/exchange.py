@@ -127,7 +127,7 @@ class Exchanges:
             try:
                 ticket = await self._desk.enter(facts, record)
             except Refused as refused:
-                client.reply(request, refusal(refused.decision))
+                client.reply(request, refusal(refused.decision, facts.prompt))
                 return
             try:
                 ticket.ending = await self._forward(client, request, ticket)

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from vramledger.gateway.admitter import Decision, Verdict
+from vramledger.gateway.admitter import Decision, PromptTokens, Verdict
 from vramledger.gateway.desk import Ticket
 
 Headers = list[tuple[bytes, bytes]]
@@ -51,9 +51,9 @@ def error_event(status: int, code: str, message: str) -> bytes:
     return b"\n\ndata: " + error_body(status, code, message) + b"\n\n"
 
 
-def refusal(decision: Decision) -> Reply:
-    """The answer to a request that was not let in. Retry-After is whole seconds, rounded up."""
-    headers: Headers = [(b"x-vramledger-rule", header_value(decision.rule))]
+def refusal(decision: Decision, prompt: PromptTokens | None = None) -> Reply:
+    """The answer to a request that was not let in, for whatever its prompt was counted. Retry-After is whole seconds, rounded up."""
+    headers: Headers = [(b"x-vramledger-rule", header_value(decision.rule)), *prompt_headers(prompt)]
     if decision.retry_after_ms is not None:
         headers.append((b"retry-after", b"%d" % max(1, -(-decision.retry_after_ms // 1000))))
     return error_reply(
@@ -65,13 +65,24 @@ def ticket_headers(ticket: Ticket | None) -> Headers:
     """What an answer says of its admission: the rule, and for those that waited their place, the estimate and the wait."""
     if ticket is None:
         return []
-    headers = [(b"x-vramledger-rule", header_value(ticket.decision.rule))]
+    headers = [
+        (b"x-vramledger-rule", header_value(ticket.decision.rule)),
+        *prompt_headers(ticket.facts.prompt),
+    ]
     if ticket.position is not None:
         headers.append((b"x-vramledger-queue-position", b"%d" % ticket.position))
         if ticket.wait_ms is not None:
             headers.append((b"x-vramledger-queue-estimated-ms", b"%d" % ticket.wait_ms))
         headers.append((b"x-vramledger-queued-ms", b"%d" % ticket.waited_ms))
     return headers
+
+
+def prompt_headers(prompt: PromptTokens | None) -> Headers:
+    """How long its prompt was taken to be, at the most, and by whose count."""
+    if prompt is None:
+        return []
+    told = f"{prompt.tokens}; most={prompt.most_tokens}; by={prompt.source.value}"
+    return [(b"x-vramledger-prompt-tokens", told.encode("ascii"))]
 
 
 def header_value(text: str) -> bytes:

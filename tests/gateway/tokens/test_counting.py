@@ -12,10 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from gateway.client import request, until
-from gateway.engine import Call, Engine, Script
-from gateway.policies import Places
-from vramledger.gateway.admitter import Ended, Ending, Kind, PromptTokens, RequestFacts, TokenSource
+from gateway.client import ask, request, until
+from gateway.engine import ANSWER, Call, Engine, Script
+from gateway.policies import Places, Says
+from vramledger.gateway.admitter import (
+    Decision,
+    Ended,
+    Ending,
+    Kind,
+    PromptTokens,
+    RequestFacts,
+    TokenSource,
+    Verdict,
+)
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.request_facts import BadBody, facts_of, read_body
 from vramledger.gateway.settings import Upstream
@@ -227,6 +236,26 @@ def test_a_client_that_leaves_while_its_prompt_is_counted_was_never_there() -> N
             assert not policy.facts
             assert gateway.held.bytes == gateway.desk.admitted == gateway.desk.waiting == 0
             assert not one._noted
+            await gateway.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict.ADMIT, 200), (Verdict.NEVER_FITS, 400)])
+def test_an_answer_says_how_its_prompt_was_counted_whether_it_was_let_in_or_not(
+    verdict: Verdict, status: int
+) -> None:
+    async def script(call: Call) -> None:
+        await call.whole(b'{"tokens":[1,2,3]}' if call.path == "/tokenize" else ANSWER)
+
+    async def run() -> None:
+        async with Engine(script) as engine, counting(engine, ask=Ask.ALWAYS) as one:
+            policy = Says(Decision(verdict=verdict, rule="r"))
+            gateway = Gateway(Upstream(host="127.0.0.1", port=engine.port), policy, counter=one)
+            await gateway.start("127.0.0.1", 0)
+            answer = await ask(gateway.port, request())
+            assert answer.status == status
+            assert answer.headers["x-vramledger-prompt-tokens"] == "3; most=3; by=engine"
             await gateway.close()
 
     asyncio.run(run())

@@ -103,6 +103,10 @@ def served(server: int) -> tuple[Places, Counting]:
                 head = f"POST {path} HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n"
                 answer = await ask(gateway.port, head.encode() + body)
                 assert answer.status == 200, answer.body
+                prompt = policy.facts[len(policy.facts)].prompt
+                assert prompt is not None
+                said = f"{prompt.tokens}; most={prompt.most_tokens}; by=engine"
+                assert answer.headers["x-vramledger-prompt-tokens"] == said
         finally:
             await gateway.close()
             asking.close()
