@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from gateway.client import Answer, ask, request, until
 from gateway.engine import DONE, EVENT_STREAM, WORD, Call, Engine
 from gateway.gateway_process import GatewayProcess, admin, gateway_process, write_config
 from vramledger.cli import main
+from vramledger.cli.event_lines import EventLines
 from vramledger.gateway.tenants.keys import new_key, read_key_hash
 
 (KEY_A, HASH_A), (KEY_B, HASH_B) = new_key(), new_key()
@@ -279,3 +281,21 @@ def test_without_its_parser_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert found.returncode == 2
     assert "pip install 'vramledger[gateway]'" in found.stderr
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_of_an_exception_its_kind_and_place_are_told_and_not_its_text(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    lines = EventLines(as_json=as_json)
+    with lines.logging():
+        for name in ("vramledger.gateway.desk", "asyncio"):
+            try:
+                raise ValueError(PROMPT)
+            except ValueError:
+                logging.getLogger(name).exception("the admission policy failed on request %d", 7)
+    said = capsys.readouterr()
+    assert PROMPT not in said.out + said.err
+    assert said.out.count("the admission policy failed on request 7 (ValueError at ") == 2
+    lines.say("event", "one \x1b[31m line\nand no more")
+    assert capsys.readouterr().out.count("\n") == 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.client import ask, request, until
+from gateway.client import ask, read_answer, request, until
 from gateway.engine import Call, Engine
 from vramledger.errors import InputError
 from vramledger.gateway.assembly import assembled
@@ -141,5 +144,45 @@ def test_an_engine_that_is_not_there_yet() -> None:
             assert (answer.status, answer.error["code"]) == (503, "engine-opening")
             assert service.unready() == "no engine answers"
             await until(lambda: any(event == "engine-away" for event, _, _ in says.told))
+
+    asyncio.run(story())
+
+
+def test_certificates_are_read_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        pem = tmp_path / "cert.pem"
+        shutil.copy(Path(__file__).with_name("localhost.pem"), pem)
+        trusting = ssl.create_default_context(cafile=pem)
+
+        async def status(port: int) -> int:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+            writer.write(chat(KEY_B))
+            answer = await read_answer(reader)
+            writer.transport.abort()
+            return answer.status
+
+        async with Engine(slow) as engine:
+            says = Says(f'tls_cert = "{pem}"' + text(engine.port))
+            async with service_of(says) as service:
+                assert await status(service.gateway.port) == 401
+                good = pem.read_text()
+                pem.write_text("no certificate")
+                with pytest.raises(InputError, match="certificate"):
+                    await service.reload()
+                assert await status(service.gateway.port) == 401  # with the one that it has
+                pem.write_text(good)
+                assert (await service.reload())["needs_restart"] == []
+                assert await status(service.gateway.port) == 401
+
+    asyncio.run(story())
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Engine(slow) as engine:
+            says = Says(text(engine.port).replace("127.0.0.1:0", f"127.0.0.1:{engine.port}"))
+            service = await assembled(says.read(), reread=says.read, told=says.say)
+            with pytest.raises(InputError, match="cannot listen"):
+                await service.start()
 
     asyncio.run(story())

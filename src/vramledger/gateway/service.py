@@ -122,8 +122,8 @@ class GatewayService:
 
     async def start(self) -> None:
         """Listens on both ports, whether engines are there or not."""
-        await self.gateway.start(*address(self.config.listen, "listen"), tls=self._tls)
         try:
+            await self.gateway.start(*address(self.config.listen, "listen"), tls=self._tls)
             self.processor = await processor_beside(
                 self.gateway,
                 self.config,
@@ -203,15 +203,15 @@ class GatewayService:
     async def reload(self) -> dict[str, Any]:
         """All of the new configuration or nothing of it."""
         try:
-            config = self._reread()
-            door = self._door_settings(config)
-            Door(door)  # whether it can be one
-            before = self.config, self.door.tenants.weights
-            weights = self.door.adopt(door)
+            wanted = self._reread()
+            fixed = fixed_changes(self.config, wanted)
+            config = msgspec.structs.replace(wanted, **{name: getattr(self.config, name) for name in fixed})
+            tls_context(config)  # the files that it names may hold others than before
+            weights = self.door.adopt(self._door_settings(config))
             try:
                 kept_by_policy = self.engines.adopt(config, weights)
             except BaseException:
-                self.door.adopt(self._door_settings(before[0]))
+                self.door.adopt(self._door_settings(self.config))
                 raise
         except (InputError, SourceError) as problem:
             self.failed_reloads += 1
@@ -220,9 +220,9 @@ class GatewayService:
         self.gateway.adopt(config.limits, config.timeouts)
         if self.processor is not None:
             self.processor.adopt(config.limits, config.timeouts)
-        fixed = fixed_changes(self.config, config)
-        kept = {name: getattr(self.config, name) for name in fixed}
-        self.config = msgspec.structs.replace(config, **kept)
+        if self._tls is not None:
+            self._tls.load_cert_chain(config.tls_cert, config.tls_key or None, password=_no_password)
+        self.config = config
         fixed = (*fixed, *kept_by_policy)
         self.reloads += 1
         self.telemetry.reopen_log()
