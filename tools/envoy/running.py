@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[2]
 
 
 class Processor:
@@ -39,7 +43,12 @@ class Processor:
 @contextmanager
 def processor(port: int = 0, most: int = 100_000) -> Iterator[Processor]:
     command = [sys.executable, "-m", "tools.envoy.processor", str(port), str(most)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(path for path in (str(ROOT), *sys.path) if path)
+    }
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         try:
             yield Processor(process)
         finally:
