@@ -270,6 +270,33 @@ def test_pieces_pass_as_they_come(edit: Callable[[str], str]) -> None:
 
 
 @MODES
+def test_streams_that_nobody_watches_still_give_back_at_their_ends(edit: Callable[[str], str]) -> None:
+    async def story() -> None:
+        policy = Places(1)
+        async with (
+            Engine(by_user) as engine,
+            envoy_with([engine], policy, edit=edit, watch_streams=False) as behind,
+        ):
+            for _ in range(2):  # the second one waits for the first one's room
+                stream = await ask(behind.port, request(user="stream", stream=True))
+                assert stream.body == WORD + WORD + event({"choices": [], "usage": USAGE}) + DONE
+            reader, left = await opened(behind.port, "hold in stream", stream=True)
+            await reader.readuntil(b"word ")
+            assert behind.desk.admitted == 1
+            left.transport.abort()
+            await until(behind.is_empty)
+            assert (await ask(behind.port, request())).status == 200
+            await until(behind.is_empty)
+        unseen, whole = policy.endings[1], policy.endings[4]
+        assert unseen.how is whole.how is Ended.COMPLETED
+        # In full duplex every piece has to be given back, so it is seen as well.
+        assert unseen.output_tokens == (None if edit is as_it_is else 3)
+        assert whole.output_tokens == 3
+
+    asyncio.run(story())
+
+
+@MODES
 def test_two_hundred_at_once_are_each_admitted_and_given_back(edit: Callable[[str], str]) -> None:
     async def story() -> None:
         policy = Places(20)

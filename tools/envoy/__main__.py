@@ -27,10 +27,12 @@ from tools.gateway_overhead.proxies import running as program
 
 from vramledger.telemetry.engine_process import free_port
 
+UNWATCHED = "Envoy, processor, streams not watched"
 WAYS = {
     "Envoy alone": without_processor,
     "Envoy, processor, buffered": as_it_is,
     "Envoy, processor, full duplex": duplex,
+    UNWATCHED: as_it_is,
 }
 HEADINGS = (
     "way", "added p50 / p99 ms, 1 at once", "added p50 / p99 ms, 64 at once", "requests/s, 64 at once",
@@ -57,11 +59,14 @@ def main() -> int:
         command = [sys.executable, "-m", "tools.gateway_overhead.upstream", str(upstream)]
         stack.enter_context(program(command, upstream, folder / "upstream.log", rest))
         ours = stack.enter_context(processor())
-        os.sched_setaffinity(ours.process.pid, {cores[-1]})
+        blind = stack.enter_context(processor(watch=False))
+        for one in (ours, blind):
+            os.sched_setaffinity(one.process.pid, {cores[-1]})
         ports = {"direct": upstream}
+        asks = {way: blind if way == UNWATCHED else ours for way in WAYS}
         for way, edit in WAYS.items():
-            ports[way] = stack.enter_context(running(configured(ours.port, [upstream], edit))).port
-        table(asyncio.run(measured(ports, ours, options)))
+            ports[way] = stack.enter_context(running(configured(asks[way].port, [upstream], edit))).port
+        table(asyncio.run(measured(ports, {"direct": ours, **asks}, options)))
         held = ours.held()
         print(f"\nheld at the end: {held['admitted']} admitted, {held['waiting']} waiting; {held['endings']}")
     through_llamacpp(options.requests)
@@ -69,7 +74,7 @@ def main() -> int:
 
 
 async def measured(
-    ports: Mapping[str, int], ours: Processor, options: argparse.Namespace
+    ports: Mapping[str, int], asked: Mapping[str, Processor], options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """Each way's figures."""
     figures: dict[str, dict[str, float]] = {way: {} for way in ports}
@@ -79,11 +84,11 @@ async def measured(
         lasted_s = dict.fromkeys(ports, 0.0)
         for _ in range(options.rounds):
             for way, port in ports.items():
-                before_s = processor_s(ours.process.pid)
+                before_s = processor_s(asked[way].process.pid)
                 took_ns, events_ns, some_s = await timed(
                     port, concurrency=concurrency, seconds=options.seconds, stream=stream
                 )
-                spent_s[way] += processor_s(ours.process.pid) - before_s
+                spent_s[way] += processor_s(asked[way].process.pid) - before_s
                 lasted_s[way] += some_s
                 taken[way] += events_ns if stream else took_ns
         for way, took in taken.items():

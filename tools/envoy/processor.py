@@ -1,8 +1,8 @@
 """A processor as a program of its own, behind a policy of so many at once.
 
-    python -m tools.envoy.processor PORT [MOST]
+    python -m tools.envoy.processor PORT MOST WATCH
 
-writes a line of what it holds for each line that it reads, and ends with its input.
+where WATCH is "watch" or "pass", writes a line of what it holds for each line that it reads, and ends with its input.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Places:
         self.output_tokens += ending.output_tokens or 0
 
 
-async def main(port: int, most: int) -> None:
+async def main(port: int, most: int, *, watch: bool) -> None:
     policy, counters = Places(most), Counters()
     desk = AdmissionDesk(
         policy, queued=10_000, queued_ms=600_000, clock_ns=time.monotonic_ns, counters=counters
     )
-    processor = await serve_ext_proc(desk, f"127.0.0.1:{port}", counters=counters)
+    processor = await serve_ext_proc(desk, f"127.0.0.1:{port}", counters=counters, watch_streams=watch)
     print(json.dumps({"port": processor.port}), flush=True)
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -77,4 +77,4 @@ async def main(port: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100_000))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), watch=sys.argv[3] == "watch"))

@@ -41,8 +41,15 @@ class Processor:
 
 
 @contextmanager
-def processor(port: int = 0, most: int = 100_000) -> Iterator[Processor]:
-    command = [sys.executable, "-m", "tools.envoy.processor", str(port), str(most)]
+def processor(port: int = 0, most: int = 100_000, *, watch: bool = True) -> Iterator[Processor]:
+    command = [
+        sys.executable,
+        "-m",
+        "tools.envoy.processor",
+        str(port),
+        str(most),
+        "watch" if watch else "pass",
+    ]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(path for path in (str(ROOT), *sys.path) if path)
     }

@@ -23,6 +23,8 @@ class WatchedAnswer:
         self._complete = False
         self._proxys_own = ""
         """Envoy's words for an answer that is its own and not the engine's."""
+        self._is_stream = False
+        self._pieces = 0
         self._first_output_ns: int | None = None
         self.ticket = ticket
         self.status = 0
@@ -30,6 +32,11 @@ class WatchedAnswer:
         """Events of the stream that the policy was told of."""
         if ticket.record is not None:
             ticket.record.sent_ns = house.clock_ns()
+
+    @property
+    def may_go_unwatched(self) -> bool:
+        """It is a stream of the engine's, and nobody wants to see its pieces."""
+        return self._is_stream and not self._house.watch_streams
 
     @property
     def output_events(self) -> int:
@@ -72,10 +79,12 @@ class WatchedAnswer:
             return
         if self._picked is not None and said.served_by and said.served_by != self._picked:
             self._house.counters.served_elsewhere += 1
+        self._is_stream = head.is_event_stream
         if not head.header(b"content-encoding"):
             self._reading = StreamReading() if head.is_event_stream else WholeReading()
 
     def _feed(self, data: bytes) -> None:
+        self._pieces += 1
         record = self.ticket.record
         if record is not None:
             record.answer_bytes += len(data)
@@ -91,6 +100,8 @@ class WatchedAnswer:
         """Who broke off an answer Envoy does not tell. It is taken for a client that left, so that its length is not learned from."""
         if self._proxys_own:
             return Ended.TIMED_OUT if "timeout" in self._proxys_own else Ended.UPSTREAM_FAILED
+        if self.may_go_unwatched and not self._pieces:
+            return Ended.COMPLETED  # or left, which nobody saw; its length stays unknown either way
         if self._complete or (self._reading is not None and self._reading.finished):
             return Ended.COMPLETED
         return Ended.DRAINED if self._house.closing else Ended.CLIENT_LEFT

@@ -263,10 +263,13 @@ class Dialogue:
         while (said := await self._read()) is not None:
             # Envoy resets the stream once it has the word on the last part: what is to be noted is noted before.
             answer.see(said)
-            change = NO_CHANGE
-            if said.part is Part.RESPONSE_HEADERS:
-                change = HeaderChange(put=ticket_headers(answer.ticket))
-            await self._channel.write(self._echo(said, change))
+            if said.part is not Part.RESPONSE_HEADERS:
+                await self._channel.write(self._echo(said))
+                continue
+            told = self._echo(said, HeaderChange(put=ticket_headers(answer.ticket)))
+            if answer.may_go_unwatched and self._modes.response_body == BodyMode.STREAMED:
+                told = wire.unwatched(told)
+            await self._channel.write(told)
 
     def _echo(self, said: Said, change: HeaderChange = NO_CHANGE) -> bytes:
         """What lets a part pass."""

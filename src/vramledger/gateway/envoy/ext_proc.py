@@ -42,6 +42,7 @@ async def serve_ext_proc(
     timeouts: Timeouts | None = None,
     counters: Counters | None = None,
     endpoints: Sequence[str] = (),
+    watch_streams: bool = True,
     tls: ProcessorTls | None = None,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> ExtProcServer:
@@ -49,8 +50,9 @@ async def serve_ext_proc(
 
     `desk` may be a gateway's own: proxy and processor then share policy, queue and numbers; give its `timeouts`, `counters` and clock too.
     `endpoints` are the engines as IP:PORT in the order of the policy's instances: the chosen one is told to Envoy in the header and
-    the dynamic metadata of the Gateway API Inference Extension's endpoint pickers. An InputError names an address that cannot be
-    had, and the extra where gRPC is not installed.
+    the dynamic metadata of the Gateway API Inference Extension's endpoint pickers. Without `watch_streams` the pieces of streams pass unseen:
+    that costs nothing for each, but neither lengths nor errors inside them are known. An InputError names an address that cannot
+    be had, and the extra where gRPC is not installed.
     """
     try:
         from vramledger.gateway.envoy import server
@@ -70,6 +72,7 @@ async def serve_ext_proc(
         timeouts=timeouts or Timeouts(),
         counters=counters or Counters(),
         endpoints=endpoints,
+        watch_streams=watch_streams,
         clock_ns=clock_ns,
     )
     return await server.start(house, listen, tls)

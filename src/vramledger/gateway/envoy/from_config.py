@@ -42,6 +42,7 @@ async def processor_beside(
         timeouts=config.timeouts,
         counters=gateway.counters,
         endpoints=endpoints_of(config),
+        watch_streams=config.envoy.watch_streams,
         tls=_tls(config.envoy),
     )
 

@@ -35,6 +35,7 @@ class House:
         timeouts: Timeouts,
         counters: Counters,
         endpoints: Sequence[str],
+        watch_streams: bool,
         clock_ns: Callable[[], int],
     ) -> None:
         self.desk = desk
@@ -45,6 +46,7 @@ class House:
         self.timeouts = timeouts
         self.counters = counters
         self.endpoints = tuple(endpoints)
+        self.watch_streams = watch_streams
         self.clock_ns = clock_ns
         self.engine = ""
         """Whose reading of requests goes, as `vramledger.engines` names it; "" where engines differ or nobody knows."""

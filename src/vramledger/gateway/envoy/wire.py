@@ -21,6 +21,7 @@ SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _FILTER = "envoy.filters.http.ext_proc"
 _OVERWRITE = 2
 """`OVERWRITE_IF_EXISTS_OR_ADD`. To append, the filter wants the older `append`: its default is not the action's."""
+_SEND = 1
 
 _STRUCT, _DURATION = "google.protobuf.Struct", "google.protobuf.Duration"
 # Message -> fields as NAME NUMBER TYPE; `*` repeats, `|` belongs to the message's one choice, `map<string, T>` is written @T.
@@ -28,10 +29,12 @@ _SUBSET: Mapping[str, str] = {
     "ProcessingRequest": "request_headers 2 |HttpHeaders, response_headers 3 |HttpHeaders, request_body 4 |HttpBody, "
     "response_body 5 |HttpBody, request_trailers 6 |HttpTrailers, response_trailers 7 |HttpTrailers, "
     f"metadata_context 8 Metadata, attributes 9 @{_STRUCT}, observability_mode 10 bool, protocol_config 11 ProtocolConfiguration",
+    "ProcessingMode": "response_body_mode 4 int32, response_trailer_mode 6 int32",
     "ProtocolConfiguration": "request_body_mode 1 int32, response_body_mode 2 int32",
     "ProcessingResponse": "request_headers 1 |PartResponse, response_headers 2 |PartResponse, request_body 3 |PartResponse, "
     "response_body 4 |PartResponse, request_trailers 5 |TrailersResponse, response_trailers 6 |TrailersResponse, "
-    f"immediate_response 7 |ImmediateResponse, dynamic_metadata 8 {_STRUCT}, override_message_timeout 10 {_DURATION}",
+    f"immediate_response 7 |ImmediateResponse, dynamic_metadata 8 {_STRUCT}, mode_override 9 ProcessingMode, "
+    f"override_message_timeout 10 {_DURATION}",
     "HttpHeaders": "headers 1 HeaderMap, end_of_stream 3 bool",
     "HttpBody": "body 1 bytes, end_of_stream 2 bool",
     "HttpTrailers": "trailers 1 HeaderMap",
@@ -232,6 +235,15 @@ def _change(mutation: Any, change: HeaderChange) -> None:
             option.append_action = _OVERWRITE
             seen.add(name)
     mutation.remove_headers.extend(name.decode("latin-1") for name in change.remove)
+
+
+def unwatched(answer: bytes) -> bytes:
+    """An answer to response headers that also asks Envoy to send no body: only trailers, which event streams have none of, so that the
+    stream stays open as long as the client's. Envoy heeds it where the filter has `allow_mode_override`."""
+    message = _Response.FromString(answer)
+    message.mode_override.response_trailer_mode = _SEND
+    data: bytes = message.SerializeToString()
+    return data
 
 
 SEEN = go_on(Part.RESPONSE_BODY)
