@@ -44,6 +44,7 @@ class _Admitted:
         "late_steps",
         "reserved_tokens",
         "uncached_tokens",
+        "unsure_blocks",
     )
 
     def __init__(
@@ -52,6 +53,7 @@ class _Admitted:
         self.candidate = candidate
         self.reserved_tokens = reserved_tokens
         self.uncached_tokens = uncached_tokens
+        self.unsure_blocks = 0
         self.credited = credited
         self.keys: tuple[Hashable, ...] = credited
         self.generated_tokens = 0
@@ -76,6 +78,7 @@ class Books:
         self._doubles: dict[int, tuple[Hashable, ...]] = {}
         self._step = 0
         self._prefill_tokens = 0
+        self._unsure_blocks = 0
 
     def __len__(self) -> int:
         return len(self._admitted)
@@ -92,6 +95,11 @@ class Books:
     def prefill_tokens(self) -> int:
         """Tokens of admitted prompts that are still to be computed, at most."""
         return self._prefill_tokens
+
+    @property
+    def unsure_blocks(self) -> int:
+        """Of `blocks_now`, those for prompts of requests that have shown no token yet: the engine may not have given them out."""
+        return self._unsure_blocks
 
     def candidate(self, identity: int) -> Candidate:
         """An admitted request."""
@@ -147,6 +155,8 @@ class Books:
         self._admitted[candidate.identity] = row
         self._peak.add(candidate.identity, holding)
         self._prefill_tokens += uncached_tokens
+        row.unsure_blocks = holding.blocks_at(self._step, self.need) - len(holding.keys)
+        self._unsure_blocks += row.unsure_blocks
 
     def progress(self, identity: int, generated_tokens: int, reserved_tokens: int | None = None) -> None:
         """It has so many output tokens; `reserved_tokens` where another number is reserved from now on."""
@@ -162,6 +172,7 @@ class Books:
             row.reserved_tokens = reserved_tokens
         if is_first:
             self._prefill_tokens -= row.uncached_tokens
+            self._unsure_blocks -= row.unsure_blocks
             self._register(identity, row)
         if is_first or reserved_tokens is not None or -ahead > self._pace.drift_steps:
             row.late_steps = 0
@@ -175,6 +186,7 @@ class Books:
         self._peak.remove(identity)
         if not row.generated_tokens:
             self._prefill_tokens -= row.uncached_tokens
+            self._unsure_blocks -= row.unsure_blocks
         for key in self._doubles.pop(identity, ()):
             self._doubled[key] -= 1
             if not self._doubled[key]:

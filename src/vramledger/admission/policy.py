@@ -99,6 +99,11 @@ class Policy:
         return self._room.held_blocks
 
     @property
+    def unsure_blocks(self) -> int:
+        """Of `held_blocks`, those of requests that have shown no token yet: the engine may not have given them out."""
+        return self._room.unsure_blocks
+
+    @property
     def most_blocks(self) -> int:
         """The most that it may come to hold, by the books."""
         return self._room.most_blocks

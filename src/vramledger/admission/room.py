@@ -9,6 +9,7 @@ from vramledger.admission.candidate import Candidate
 from vramledger.admission.case import Case
 from vramledger.admission.decision import Rule
 from vramledger.admission.forecast import Forecast, LengthBook
+from vramledger.admission.foreign import ForeignBlocks
 from vramledger.admission.holding import Holding
 from vramledger.admission.need import Need
 from vramledger.admission.protocol import AdmissionView
@@ -29,7 +30,7 @@ class Fit(NamedTuple):
 
 class Room:
     """Admitted requests in all books that a reservation needs. Blocks that the instance says are held and the books know nothing
-    of are taken to stay held.
+    of (`foreign`) are taken to stay held.
     """
 
     def __init__(self, settings: PolicySettings) -> None:
@@ -48,6 +49,7 @@ class Room:
         self._risky_books = Books(need, pace, safety_tokens=settings.safety_tokens)
         self._risk = RiskBook(need, span_steps=settings.risk_span_steps)
         self._risk_until: dict[int, int] = {}
+        self._foreign = ForeignBlocks()
         self._sequences = 0
         self._kv_tokens = 0
         self.places = settings.max_running
@@ -78,6 +80,11 @@ class Room:
         return ceil_div(self._books.prefill_tokens, self.need.block_tokens)
 
     @property
+    def unsure_blocks(self) -> int:
+        """Of `held_blocks`, those that the engine may not have given out yet."""
+        return self._books.unsure_blocks
+
+    @property
     def held_blocks(self) -> int:
         """Blocks in use now."""
         return self._books.blocks_now()
@@ -106,7 +113,7 @@ class Room:
         _, growth_end, _, branches, common_blocks, _ = holding
         first_tokens = prompt_tokens + settings.safety_tokens + (forecast.tokens > 1)
         free_blocks, used_blocks, known_blocks = view.free_blocks, view.used_blocks, books.blocks_now()
-        foreign_blocks = used_blocks - known_blocks if used_blocks > known_blocks else 0
+        foreign_blocks = self._foreign.told(used_blocks, known_blocks, books.unsure_blocks)
         usable_blocks = free_blocks + used_blocks - settings.safety_blocks
         limit_blocks = min(self._limit_blocks, usable_blocks) - foreign_blocks
         if self._reservation is Reservation.OPTIMISTIC:
