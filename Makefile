@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-simulation bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: fidelity-blocks cache-curves gateway-overhead gateway-shown alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
@@ -114,6 +114,10 @@ traces: $(VENV)/.run
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench
 	$(BIN)/python -m tools.bench_simulation
+
+# What an admission decision costs, by policy and by how much runs.
+bench-admission: $(VENV)/.run
+	$(BIN)/python -m tools.bench_admission
 
 # Ten million requests streamed as well (half a minute), and ai-dynamo-runtime's own replay of the same trace beside it: needs uv.
 bench-simulation: $(VENV)/.run

@@ -13,6 +13,8 @@ from vramledger.admission.protocol import AdmissionView
 class Instance:
     free_blocks, used_blocks, running_count, waiting_count = 10, 0, 0, 0
 
+    is_reconciled = False
+
     def cached_tokens(self, candidate: Candidate) -> int:
         return 0
 

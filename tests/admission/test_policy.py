@@ -33,6 +33,8 @@ class View:
     def free_blocks(self) -> int:
         return self.blocks - self.used_blocks
 
+    is_reconciled = False
+
     def cached_tokens(self, candidate: Candidate) -> int:
         return 0
 
@@ -128,6 +130,18 @@ def test_blocks_that_the_books_know_nothing_of_stay_held() -> None:
         is Admission.ACCEPT
     )
     assert policy(safety_blocks=15).at_arrival(candidate(1), View(20), 0).rule is Rule.NEVER_FITS
+
+
+def test_who_was_let_in_and_holds_nothing_yet_does_not_hide_blocks_that_somebody_else_holds() -> None:
+    front, view = policy(), View(20, used=10)
+    assert front.at_arrival(candidate(1), view, 0).answer is Admission.ACCEPT
+    # The first will hold 6 of the 10 that are left; the engine has given it none so far.
+    second = front.at_arrival(candidate(2), view, 0)
+    assert (second.rule, second.limit_blocks, second.peak_blocks) == (Rule.FUTURE_PEAK, 10, 12)
+    # It was given its 4 blocks, and shows a token: what is beyond them is somebody else's.
+    view.used_blocks = 15
+    front.at_progress(1, 1, 1)
+    assert front.would(candidate(3), view, 1).limit_blocks == 10
 
 
 def test_a_first_token_that_comes_too_late_is_refused_with_what_would_have_been_possible() -> None:

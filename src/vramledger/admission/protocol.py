@@ -21,6 +21,13 @@ class AdmissionView(Protocol):
         """Blocks held, by admitted requests or by anything else."""
 
     @property
+    def is_reconciled(self) -> bool:
+        """Whether the policy's books are in `used_blocks`, and what is beyond them is surely somebody else's.
+
+        Where not, they are as the instance counts them, and some of what was let in may not have been given its blocks yet.
+        """
+
+    @property
     def running_count(self) -> int: ...
 
     @property

@@ -113,7 +113,8 @@ class Room:
         _, growth_end, _, branches, common_blocks, _ = holding
         first_tokens = prompt_tokens + settings.safety_tokens + (forecast.tokens > 1)
         free_blocks, used_blocks, known_blocks = view.free_blocks, view.used_blocks, books.blocks_now()
-        foreign_blocks = self._foreign.told(used_blocks, known_blocks, books.unsure_blocks)
+        unsure_blocks = 0 if view.is_reconciled else books.unsure_blocks
+        foreign_blocks = self._foreign.told(used_blocks, known_blocks, unsure_blocks)
         usable_blocks = free_blocks + used_blocks - settings.safety_blocks
         limit_blocks = min(self._limit_blocks, usable_blocks) - foreign_blocks
         if self._reservation is Reservation.OPTIMISTIC:

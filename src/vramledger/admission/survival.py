@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, log, sqrt
 from statistics import NormalDist
 
 _EXACT = 32
 _FINE = 16
 _MOST_CHANGES = 256
+_FEW_NEW = 64
 
 
 def bin_of(value: int) -> int:
@@ -26,9 +28,15 @@ def last_of(number: int) -> int:
     return ((place + _FINE + 1) << (shift + 1)) - 1
 
 
+@lru_cache
 def least_observations(quantile: float, confidence: float) -> int:
     """Observations of which the largest exceeds a quantile with this confidence: quantile ** n <= 1 - confidence (Wilks, 1941)."""
     return ceil(log(1.0 - confidence) / log(quantile))
+
+
+@lru_cache
+def _deviations(confidence: float) -> float:
+    return NormalDist().inv_cdf(confidence)
 
 
 class Curve:
@@ -66,7 +74,8 @@ class Survival:
         self._ended: list[float] = []
         self.ends = 0.0
         self._curve: Curve | None = None
-        self._changes = 0
+        self._safe: dict[tuple[float, float, int], int | None] = {}
+        self._changes = self._new_ends = 0
 
     def reach(self, value: int, before: int = -1) -> None:
         """Something that was at `before` (-1: new) is at `value` and goes on."""
@@ -85,8 +94,10 @@ class Survival:
     def end(self, value: int) -> None:
         """Something that had reached `value` ended there."""
         self._ended[bin_of(value)] += 1
-        self._curve = None
         self.ends += 1
+        self._new_ends += 1
+        if self._new_ends * _FEW_NEW >= self.ends:
+            self._drawn_anew()
         if self.ends > 2 * self._window:
             self._reached = [count / 2 for count in self._reached]
             self._ended = [count / 2 for count in self._ended]
@@ -113,15 +124,16 @@ class Survival:
         return share
 
     def curve(self) -> Curve:
-        """What `share_beyond` says, for many questions: of the last end or later, and no older than a few hundred changes."""
-        if self._curve is None or self._changes > _MOST_CHANGES:
+        """What `share_beyond` says, for many questions: older by less than one end in 64 and by a few hundred changes."""
+        if self._changes > _MOST_CHANGES:
+            self._drawn_anew()
+        if self._curve is None:
             share, shares = 1.0, []
             for reached, ended in zip(self._reached, self._ended, strict=True):
                 if reached:
                     share *= max(0.0, 1.0 - ended / reached)
                 shares.append(share)
             self._curve = Curve(shares)
-            self._changes = 0
         return self._curve
 
     def at(self, quantile: float, *, given: int = 0) -> int | None:
@@ -139,10 +151,23 @@ class Survival:
         """`at`, raised for how few observations it rests on; None where these are too few.
 
         Enough is `least_observations`; from there the quantile is raised by the normal approximation of an order statistic's
-        place, z(confidence) * sqrt(quantile * (1 - quantile) / observations).
+        place, z(confidence) * sqrt(quantile * (1 - quantile) / observations). Like a curve it may be a few ends old.
         """
+        name = quantile, confidence, bin_of(given)
+        if self._changes > _MOST_CHANGES:
+            self._drawn_anew()
+        if name not in self._safe:
+            self._safe[name] = self._safe_at(quantile, confidence, given)
+        return self._safe[name]
+
+    def _safe_at(self, quantile: float, confidence: float, given: int) -> int | None:
         observations = self.observations(given)
         if observations < least_observations(quantile, confidence):
             return None
-        z = NormalDist().inv_cdf(confidence)
-        return self.at(min(1.0, quantile + z * sqrt(quantile * (1.0 - quantile) / observations)), given=given)
+        margin = _deviations(confidence) * sqrt(quantile * (1.0 - quantile) / observations)
+        return self.at(min(1.0, quantile + margin), given=given)
+
+    def _drawn_anew(self) -> None:
+        self._curve = None
+        self._safe.clear()
+        self._changes = self._new_ends = 0

@@ -210,6 +210,7 @@ class Instance:
             state,
             held_blocks=held_blocks,
             explained_blocks=max(explained_blocks, self.explained_blocks()) if self.is_open else 0,
+            unsure_blocks=self.policy.unsure_blocks if self.is_open else 0,
         )
         return is_new
 

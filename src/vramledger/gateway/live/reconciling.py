@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from vramledger.admission.foreign import ForeignBlocks
 from vramledger.gateway.live.engine_state import EngineState
 
 NS_PER_S = 1_000_000_000
@@ -28,6 +29,7 @@ class Reconciled:
     def __init__(self, *, is_patient: bool = False) -> None:
         self._is_patient = is_patient
         self._unexplained_before = 0
+        self._foreign = ForeignBlocks()
         self._lately: deque[tuple[int, int]] = deque()
         self.state: EngineState | None = None
         self.foreign_blocks = 0
@@ -43,8 +45,10 @@ class Reconciled:
         while len(lately) > 1 and lately[0][0] < now_ns - 8 * NS_PER_S:
             lately.popleft()
 
-    def told(self, state: EngineState, *, held_blocks: int, explained_blocks: int) -> None:
-        """The engine answered; both counts are the books' when it was asked."""
+    def told(
+        self, state: EngineState, *, held_blocks: int, explained_blocks: int, unsure_blocks: int = 0
+    ) -> None:
+        """The engine answered; the counts are the books' when it was asked. Of what is held, `unsure_blocks` may not have been given out yet."""
         self.state = state
         if state.used_blocks is None:
             return
@@ -52,7 +56,7 @@ class Reconciled:
         while self._lately and self._lately[0][0] < since_ns:
             self._lately.popleft()
         explained = max((explained_blocks, *(blocks for _, blocks in self._lately)))
-        unexplained = max(0, state.used_blocks - explained)
+        unexplained = self._foreign.told(state.used_blocks, explained, unsure_blocks)
         self.foreign_blocks = min(unexplained, self._unexplained_before) if self._is_patient else unexplained
         self._unexplained_before = unexplained
         self.disagreement_blocks = state.used_blocks - held_blocks
@@ -64,6 +68,7 @@ class Reconciled:
         self.state = None
         self.foreign_blocks = self.disagreement_blocks = self.held_then_blocks = 0
         self._unexplained_before = 0
+        self._foreign = ForeignBlocks()
 
     def age_ns(self, now_ns: int) -> int | None:
         """Since the engine was last asked with success; None before."""

@@ -59,6 +59,10 @@ class LiveView:
         return min(self._usable_blocks, self._policy.held_blocks + self.beyond_blocks)
 
     @property
+    def is_reconciled(self) -> bool:
+        return True
+
+    @property
     def free_blocks(self) -> int:
         reconciled, state = self._reconciled, self._reconciled.state
         free = self._own_blocks - self.used_blocks

@@ -44,6 +44,10 @@ class View:
     def waiting_count(self) -> int:
         return self._instance.waiting_count
 
+    @property
+    def is_reconciled(self) -> bool:
+        return False
+
     def cached_tokens(self, candidate: Candidate) -> int:
         """Tokens of a prompt that the cache holds."""
         return self._instance.scheduler.pool.hit_tokens(
