@@ -65,8 +65,9 @@ class Call:
 class Engine:
     """`script` answers every request; `connections` and `calls` are what came."""
 
-    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None, listen: int = 0) -> None:
         self.script = script
+        self._listen = listen
         self._tls = tls
         self.calls: list[Call] = []
         self.connections = 0
@@ -75,7 +76,7 @@ class Engine:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Engine:
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self._listen, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:

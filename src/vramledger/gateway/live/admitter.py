@@ -103,7 +103,8 @@ class PolicyAdmitter:
     def reconsider(self, now_ns: int) -> list[tuple[int, Decision]]:
         told: list[tuple[int, Decision]] = []
         for instance in self.instances:
-            if instance.is_open and instance.policy.queued_count and instance.takes_new:
+            is_asked = instance.is_open and instance.policy.queued_count
+            if is_asked and instance.takes_new and not instance.is_suspect:
                 told += self._turns(instance, now_ns)
                 instance.want(now_ns)
         told += self._moved(now_ns)
@@ -162,7 +163,7 @@ class PolicyAdmitter:
         if not entry.is_gone:
             self._leave(entry, ending, now_ns)
         if ending.how is Ended.UPSTREAM_FAILED:
-            instance.suspected()
+            instance.suspect()
 
     def cleared(self, instance: Instance, now_ns: int) -> None:
         """The engine was started anew: what was admitted to the one before holds nothing any more. Each is still released once."""

@@ -21,7 +21,7 @@ from vramledger.gateway.live.reconciling import Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
 from vramledger.gateway.memory_facts import MemoryFacts, with_memory
-from vramledger.gateway.shared.budget import Budget
+from vramledger.gateway.shared.budget import Budget, nobody
 from vramledger.gateway.shared.grant import Grant, Standing
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.units import ceil_div
@@ -54,8 +54,10 @@ class Instance:
         self.place = place
         self.engine = ""
         """Which it is, as far as is known."""
-        self.suspected: Callable[[], None] = _nobody
-        """To be called when a request to it failed: it is asked at once whether it is there."""
+        self.ask_now: Callable[[], None] = nobody
+        """Has it asked at once whether it is there."""
+        self.is_suspect = False
+        """A request to it failed, and it was not asked since."""
         self.budget = budget
         """Where other gateways stand before it as well: what of it is this one's."""
         self.condition = Condition.OPENING
@@ -214,15 +216,24 @@ class Instance:
         )
         return is_new
 
+    def suspect(self) -> None:
+        """A request failed as though it were gone: until it was asked, none that waits is sent there."""
+        if self.condition is Condition.UP:
+            self.is_suspect = True
+            self.ask_now()
+
     def unanswered(self, *, is_unreachable: bool) -> None:
         """It was asked in vain. Silence makes its word old; only where no connection can be made is it down."""
         self.failed_readings += 1
         self._unreachable = self._unreachable + 1 if is_unreachable else 0
-        if self._unreachable >= TIMES_UNREACHABLE and self.condition is Condition.UP:
+        is_gone = self._unreachable >= TIMES_UNREACHABLE or (is_unreachable and self.is_suspect)
+        if is_gone and self.condition is Condition.UP:
             self.condition = Condition.DOWN
+        self.is_suspect = False
 
     def _reached(self) -> None:
         self._unreachable = 0
+        self.is_suspect = False
         if self.condition is Condition.DOWN:
             self.condition = Condition.UP
 
@@ -280,9 +291,6 @@ class Instance:
             total_recomputed_tokens=_total(state, "total_recomputed_prompt_tokens"),
         )
         return with_memory(snapshot, self.memory)
-
-
-def _nobody() -> None: ...
 
 
 def _total(state: EngineState | None, *names: str) -> int | None:

@@ -62,6 +62,8 @@ class LiveAdmitter(PolicyAdmitter):
         self._tasks.clear()
         for asking in self.askings:
             asking.close()
+        while any(asking.open_connections for asking in self.askings):
+            await asyncio.sleep(0)
 
 
 async def open_instances(

@@ -27,10 +27,12 @@ def _rank(instance: Instance, candidate: Candidate, now_ns: int) -> tuple[int, i
     load_permille = (
         (view.used_blocks + policy.queued_tokens // instance.block_tokens) * 1000 // max(1, usable)
     )
+    if instance.is_suspect:
+        return 2, 0, load_permille, instance.place
     if decision.answer is Admission.ACCEPT and not policy.queued_count:
         return 0, decision.uncached_tokens, load_permille, instance.place
     if decision.answer is Admission.REJECT:
-        return (3 if decision.rule is Rule.NEVER_FITS else 2), 0, load_permille, instance.place
+        return (4 if decision.rule is Rule.NEVER_FITS else 3), 0, load_permille, instance.place
     return 1, _wait_ms(instance, decision, now_ns), load_permille, instance.place
 
 

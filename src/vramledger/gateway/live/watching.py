@@ -51,7 +51,7 @@ class EngineWatch:
         self._metrics_path: str | None = None
         self.sampled: Callable[[int, int, int | None, int | None], None] | None = None
         """Told the instance's place, when it was asked, and what it and the books held then, each time that it answered."""
-        instance.suspected = self._wake.set
+        instance.ask_now = self._wake.set
         instance.engine = given.engine or ""
 
     async def run(self) -> None:
