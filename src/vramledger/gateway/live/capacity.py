@@ -202,7 +202,8 @@ def _llamacpp(told: Measurement, given: Given) -> Capacity | None:
         is_unified = slots > 1 and (given.pool_tokens is None or given.pool_tokens < slots * length)
         if is_unified and given.pool_tokens is None:
             notes.append(
-                f"the server does not say whether its {slots} slots share {length:,} cells or have as many each; as though they shared them"
+                f"the server does not say whether its {slots} slots share {length:,} cells or have as many each; as though they shared them, until they "
+                "hold more than that"
             )
     return Capacity(
         engine="llamacpp",

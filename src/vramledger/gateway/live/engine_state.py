@@ -14,12 +14,13 @@ from vramledger.units import ceil_div
 class EngineState(Struct, frozen=True, kw_only=True):
     """Between `asked_ns` and `answered_ns` it was so; each figure None where the engine does not tell it.
 
-    `used_blocks` are held by requests, and `totals` are its counters since its start, by the names of `engines.metrics_table`.
+    `used_blocks` are held by requests, `kept_blocks` are free but still have content that can be found, and `totals` are its counters since its start, by the names of `engines.metrics_table`.
     """
 
     asked_ns: int
     answered_ns: int
     used_blocks: int | None = None
+    kept_blocks: int | None = None
     running_count: int | None = None
     waiting_count: int | None = None
     totals: Mapping[str, float] = {}
@@ -50,6 +51,7 @@ def state_of(
         asked_ns=asked_ns,
         answered_ns=answered_ns,
         used_blocks=_used_blocks(most, capacity),
+        kept_blocks=_blocks(most, "kv_evictable_tokens", capacity),
         running_count=_whole(summed, "running_requests"),
         waiting_count=_whole(summed, "waiting_requests"),
         totals=totals,
@@ -60,13 +62,17 @@ def _used_blocks(values: Mapping[str, float], capacity: Capacity) -> int | None:
     usable = capacity.layout.usable_blocks
     if "kv_used_blocks" in values:
         used = int(values["kv_used_blocks"])
-    elif "kv_used_tokens" in values:
-        used = ceil_div(int(values["kv_used_tokens"]), capacity.layout.key_tokens)
+    elif (tokens := _blocks(values, "kv_used_tokens", capacity)) is not None:
+        used = tokens
     elif "kv_usage_ratio" in values:
         used = round(values["kv_usage_ratio"] * usable)
     else:
         return None
     return min(used, usable)
+
+
+def _blocks(values: Mapping[str, float], name: str, capacity: Capacity) -> int | None:
+    return ceil_div(int(values[name]), capacity.layout.key_tokens) if name in values else None
 
 
 def _whole(values: Mapping[str, float], name: str) -> int | None:

@@ -267,6 +267,7 @@ class Instance:
             total_blocks=usable,
             used_blocks=used,
             free_blocks=None if used is None else usable - used,
+            cached_blocks=state.kept_blocks if state is not None else None,
             running_requests=state.running_count if state is not None else None,
             waiting_requests=state.waiting_count if state is not None else None,
             booked_blocks=policy.held_blocks,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from vramledger.engines import find_metrics, find_sample_endpoints
 from vramledger.errors import SourceError, VramledgerError
 from vramledger.gateway.live.admitter import PolicyAdmitter
-from vramledger.gateway.live.capacity import Given, capacity_of
-from vramledger.gateway.live.engine_state import state_of
+from vramledger.gateway.live.capacity import Capacity, Given, capacity_of
+from vramledger.gateway.live.engine_state import EngineState, state_of
 from vramledger.gateway.live.instance import Condition, Instance
 from vramledger.gateway.memory_facts import measured_memory
 from vramledger.gateway.upstream_asking import AskingFailed, EngineAnswer, UpstreamAsking
@@ -135,6 +137,9 @@ class EngineWatch:
         if instance.answered(state, held_blocks=held, explained_blocks=explained):
             self._admitter.cleared(instance, self._clock_ns())
             await self._open()
+        elif self._given.kv_unified is None and holds_more_than_all(state, capacity):
+            self._given = replace(self._given, kv_unified=False)
+            await self._open()
 
     async def _samples(self) -> list[Sample]:
         """Of the metrics, where there are any, and of the engine's other paths. Raises AskingFailed where nothing answers."""
@@ -172,6 +177,12 @@ class EngineWatch:
         return await self._asking.ask(
             b"GET", path.encode("ascii"), within_ms=QUESTION_MS, most_bytes=MOST_BYTES
         )
+
+
+def holds_more_than_all(state: EngineState, capacity: Capacity) -> bool:
+    """Whether llama.cpp's slots hold more than they could, did they share the cells that each of them names: so they have as many each."""
+    tokens = ((state.used_blocks or 0) + (state.kept_blocks or 0)) * capacity.layout.key_tokens
+    return capacity.engine == "llamacpp" and capacity.max_running > 1 and tokens > capacity.max_model_len
 
 
 def only(body: bytes, names: tuple[bytes, ...]) -> bytes:
