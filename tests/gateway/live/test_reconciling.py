@@ -158,6 +158,21 @@ def test_an_engine_that_finds_less_than_was_credited_is_credited_less() -> None:
     assert cache.cached_tokens(asked(2, (1, 2, 3, 4)), 0) >= 48
 
 
+def test_an_engine_that_tells_only_the_sum_of_its_hits_is_believed_as_well() -> None:
+    cache = CachedPrefixes(100, 16)
+    cache.let_in(1, asked(1, (1, 2, 3, 4)))
+    cache.computed(1)
+    cache.hits_told(5_000)  # of before
+    for total in (5_064, 5_128):
+        cache.hits_told(total)
+        cache.confirmed(64, None)
+    assert cache.cached_tokens(asked(2, (1, 2, 3, 4)), 0) == 64
+    for _ in range(6):
+        cache.confirmed(64, None)
+        cache.hits_told(5_128)
+    assert cache.cached_tokens(asked(2, (1, 2, 3, 4)), 0) == 16
+
+
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8), st.booleans()), max_size=60))
 def test_what_is_credited_is_in_an_lru_cache_of_that_size(moves: list[tuple[int, int, bool]]) -> None:
     """Against a pool that gives out its least recently used block, one request after the other."""

@@ -222,7 +222,7 @@ class PolicyAdmitter:
         if ending.how is Ended.COMPLETED:
             prefixes.computed(entry.facts.number)
         prefixes.left(entry.facts.number, entry.candidate, generated_tokens, held_blocks=policy.most_blocks)
-        if ending.cached_prompt_tokens is not None and ending.how is Ended.COMPLETED:
+        if ending.how is Ended.COMPLETED:
             prefixes.confirmed(entry.credited_tokens, ending.cached_prompt_tokens)
 
     def _learn_times(self, entry: _Entry, ending: Ending, now_ns: int) -> None:

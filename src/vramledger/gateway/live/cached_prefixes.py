@@ -15,6 +15,7 @@ from vramledger.units import ceil_div
 TRUST_STEP = 0.25
 """How far one answer that names fewer cached tokens than were credited moves the trust in what is credited."""
 LEAST_TRUST = 0.05
+REMEMBERED_TOKENS = 1 << 22
 
 
 class CachedPrefixes:
@@ -28,8 +29,17 @@ class CachedPrefixes:
         self._held: dict[int, int] = {}
         self._back: OrderedDict[int, int] = OrderedDict()
         """By key: `taken` at which it may be gone."""
-        self.trust = 1.0
-        """Share of what is credited that the engine confirms."""
+        self._confirmed = 1.0
+        self._credited_tokens = 0
+        self._hit_tokens = 0
+        self._told_hits: int | None = None
+
+    @property
+    def trust(self) -> float:
+        """Share of what is credited that the engine confirms: request by request where it tells, and in sum."""
+        if self._told_hits is None or self._credited_tokens <= self._hit_tokens:
+            return self._confirmed
+        return min(self._confirmed, max(LEAST_TRUST, self._hit_tokens / self._credited_tokens))
 
     def let_in(self, identity: int, candidate: Candidate) -> None:
         """It will take all of its prompt's blocks: new ones, or by hits."""
@@ -72,6 +82,8 @@ class CachedPrefixes:
         self._open.clear()
         self._held.clear()
         self._back.clear()
+        self._credited_tokens = self._hit_tokens = 0
+        self._told_hits = None
 
     def surely_cached_tokens(self, candidate: Candidate, not_told_blocks: int) -> int:
         """Of its prompt, were all true that is credited. `not_told_blocks` may have been taken by what runs since it was last told of."""
@@ -94,11 +106,19 @@ class CachedPrefixes:
         sure = self.surely_cached_tokens(candidate, not_told_blocks)
         return int(sure * self.trust) // self._block_tokens * self._block_tokens
 
-    def confirmed(self, credited_tokens: int, cached_tokens: int) -> None:
-        """An engine that says how much of a prompt it found said so of one that had been credited with so much."""
-        if credited_tokens <= 0:
-            return
-        share = min(1.0, cached_tokens / credited_tokens)
-        self.trust = max(
-            LEAST_TRUST, self.trust + TRUST_STEP * (share - 1.0 if share < 1.0 else 1.0 - self.trust)
-        )
+    def confirmed(self, credited_tokens: int, cached_tokens: int | None) -> None:
+        """One was completed that had been credited with so much; `cached_tokens` where the engine said how much it found."""
+        self._credited_tokens += credited_tokens
+        if credited_tokens > 0 and cached_tokens is not None:
+            share = min(1.0, cached_tokens / credited_tokens)
+            change = share - 1.0 if share < 1.0 else 1.0 - self._confirmed
+            self._confirmed = max(LEAST_TRUST, self._confirmed + TRUST_STEP * change)
+
+    def hits_told(self, total_tokens: int) -> None:
+        """The engine's count of all that it ever found. A request is found before it is completed, so the sum of hits leads."""
+        before, self._told_hits = self._told_hits, total_tokens
+        if before is not None:
+            self._hit_tokens += max(0, total_tokens - before)
+        if self._hit_tokens > REMEMBERED_TOKENS:
+            self._hit_tokens //= 2
+            self._credited_tokens //= 2

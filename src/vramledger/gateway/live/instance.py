@@ -207,6 +207,9 @@ class Instance:
             self.prefixes.forget()
             self._offer()
         self.readings += 1
+        hits = _total(state, "total_prefix_hit_tokens")
+        if hits is not None:
+            self.prefixes.hits_told(hits)
         self._reached()
         self.reconciled.told(
             state,
