@@ -105,6 +105,7 @@ def test_a_gateway_that_was_stopped_beyond_its_lease_spends_nothing_of_it(
             await until(lambda: count() > 0)
             with engine.counts():  # it is between two counts, and stops before the next
                 process.send_signal(signal.SIGSTOP)
+                os.waitpid(process.pid, os.WUNTRACED)
             orphaned = count()
             other.start()
             grant.want(BLOCKS, 0, held_blocks=0, held_places=0)
