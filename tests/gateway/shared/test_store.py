@@ -133,6 +133,37 @@ def test_a_password_opens_the_store_and_is_told_nobody(caplog: pytest.LogCapture
         asyncio.run(story(server))
 
 
+COMMANDS = "evalsha script|load type hgetall hset hdel pexpire time info hincrby hlen del"
+
+
+@needs_valkey
+@pytest.mark.parametrize("without", ["", "info"])
+def test_a_user_with_only_what_the_page_lists_is_enough(without: str) -> None:
+    """Without INFO too, but for that a server's restart is not seen where it kept the record."""
+    page = (Path(__file__).parents[3] / "docs" / "shared-state.md").read_text(encoding="utf-8")
+    assert all(command.replace("|", " ").upper() in page for command in COMMANDS.split())
+
+    async def story(server: ValkeyServer) -> None:
+        allowed = [f"+{command}" for command in COMMANDS.split() if command != without]
+        assert (
+            server.command("ACL", "SETUSER", "gateway", "on", ">pw", "~vramledger:*", "-@all", *allowed)
+            == "+OK"
+        )
+        address = StoreAddress(path=str(server.socket), user="gateway", password="pw")
+        budgets = SharedBudgets(Store(address, timeout_ms=QUICK.timeout_ms), QUICK)
+        grant = part(budgets)
+        budgets.share_served("engine:8000", lambda: {(0, "a"): 1}, lambda _: None)
+        budgets.start()
+        grant.want(10, 1, held_blocks=0, held_places=0)
+        await until(lambda: grant.blocks >= 10)
+        await until(lambda: server.command("HLEN", "vramledger:served:{engine:8000}") == ":1")
+        await budgets.leave()
+        assert budgets.counters.errors == 0, budgets.counters.last_error
+
+    with valkey_server() as server:
+        asyncio.run(story(server))
+
+
 @needs_valkey
 def test_with_tls_the_server_s_name_and_certificate_are_looked_at() -> None:
     async def story(server: ValkeyServer) -> None:
