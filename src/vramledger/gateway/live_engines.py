@@ -110,6 +110,7 @@ class LiveEngines:
                         "blocks": grant.blocks,
                         "places": grant.places,
                         "other_blocks": grant.other_blocks,
+                        "lapses": grant.lapses,
                     }
                     for name, grant in self._shared.grants.items()
                 },
