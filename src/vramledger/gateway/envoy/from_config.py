@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vramledger.errors import InputError, SourceError
 from vramledger.gateway.config import GatewayConfig
-from vramledger.gateway.config_sections import EnvoySection
+from vramledger.gateway.config_sections import EnvoySection, endpoint_of
 from vramledger.gateway.envoy.ext_proc import ProcessorTls, serve_ext_proc
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.record import Observer
@@ -25,8 +25,8 @@ async def processor_beside(
     gateway: Gateway,
     config: GatewayConfig,
     *,
-    doorkeeper: Doorkeeper,
-    counter: PromptCounter,
+    doorkeeper: Doorkeeper | None,
+    counter: PromptCounter | None,
     observers: Sequence[Observer],
 ) -> ExtProcServer | None:
     """None where the configuration has none. Raises InputError for an address or a certificate that cannot be used, and SourceError."""
@@ -50,7 +50,7 @@ async def processor_beside(
 def endpoints_of(config: GatewayConfig) -> tuple[str, ...]:
     """By place. None for one engine that is known by name, for there is nothing to choose; several need addresses, or InputError says so."""
     if config.envoy.endpoints:
-        return config.envoy.endpoints
+        return tuple(endpoint_of(endpoint, "envoy.endpoints") for endpoint in config.envoy.endpoints)
     upstreams = config.upstreams
     try:
         addresses = [ip_address(upstream.host) for upstream in upstreams]
