@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from vramledger.errors import InputError
 from vramledger.evidence import assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.simulation.settings import SchedulerSettings, SimulationSettings, ToolWait
 from vramledger.simulation.step_model import StepModel
-from vramledger.simulation.tool_wait_runs import run_tool_waits
+from vramledger.simulation.tool_wait_runs import ToolWaitRun, run_tool_waits
 from vramledger.simulation.tool_waits import (
     Bill,
     WaitCosts,
@@ -137,6 +138,53 @@ def test_coding_agents_waits_are_long_enough_that_only_some_are_worth_the_memory
     assert patient.idle_token_s < preserve.idle_token_s / 2
     assert patient.recomputed_tokens < discard.recomputed_tokens / 8
     assert swap.link_bytes <= 2 * 131_072 * discard.recomputed_tokens
+
+
+@pytest.mark.parametrize("token_ps", [16_000_000, 160_000_000])
+def test_a_learned_patience_wastes_about_as_little_as_the_best_fixed_one(token_ps: int) -> None:
+    """Whether to hold or to drop depends on what computing anew costs; none of the fixed ways is good on both instances."""
+    pytest.importorskip("pyarrow")
+    from vramledger.workload.columnar.reading import read_workload
+
+    instance = settings()
+    instance = replace(instance, step=replace(instance.step, token_ps=token_ps), host_link_bytes_per_s=0)
+    rows = compare_tool_waits(read_workload(TRACE), instance)
+    waste = {(row.policy, row.wait_quantile): row.waste_token_s for row in rows}
+    learned, hindsight = waste.pop(("learned", None)), waste.pop(("least in hindsight", None))
+    assert hindsight < learned < 1.05 * min(waste.values())
+    assert learned < max(waste["preserve", None], waste["discard", None]) / 3
+
+
+def test_a_context_is_held_while_nobody_waits_and_given_up_for_who_does() -> None:
+    from vramledger.workload.columns import Workload, columns_of
+
+    def run_of(others: int) -> dict[ToolWait, ToolWaitRun]:
+        turns = [
+            Request(
+                arrival_ns=0,
+                prompt_tokens=900 + 100 * turn,
+                output_tokens=20,
+                blocks=tuple(range(16 + turn)),
+                parent=turn - 1 if turn else None,
+                pause_ns=10_000_000_000 if turn else 0,
+            )
+            for turn in range(3)
+        ]
+        # From 2 s on, while the first turn's wait lasts.
+        crowd = [
+            Request(arrival_ns=2_000_000_000, prompt_tokens=1200, output_tokens=200) for _ in range(others)
+        ]
+        workload = Workload.of(
+            WorkloadHeader(name="turns", source="this test", block_tokens=64), columns_of([*turns, *crowd])
+        )
+        instance = replace(settings(blocks=60), host_link_bytes_per_s=0)
+        found = run_tool_waits(workload, instance, waits=(ToolWait.PRESERVE, ToolWait.LEARNED))
+        return {run.tool_wait: run for run in found}
+
+    alone, crowded = run_of(0), run_of(6)
+    assert alone[ToolWait.LEARNED].kept_token_s == alone[ToolWait.PRESERVE].kept_token_s > 10_000
+    assert crowded[ToolWait.LEARNED].kept_token_s < crowded[ToolWait.PRESERVE].kept_token_s
+    assert crowded[ToolWait.LEARNED].finished == crowded[ToolWait.PRESERVE].finished == 2
 
 
 def test_runs_agree_on_who_is_served_and_differ_in_what_it_took() -> None:

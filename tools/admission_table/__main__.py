@@ -32,6 +32,7 @@ ENGINES = (
     Scheduling.TRTLLM_MAX_UTILIZATION,
     Scheduling.LLAMACPP,
 )
+FIRST = (ALONE, DEFAULT)
 STAY_AT = (Scheduling.VLLM, Scheduling.LLAMACPP)
 
 
@@ -56,13 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         study = msgspec.json.decode(options.figures.read_bytes(), type=Study)
     text = page(study)
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(study)))
+        write(options.json, study)
     if options.page is None:
         print(text, end="")
     else:
         options.page.write_text(text, encoding="utf-8")
     return 0
+
+
+def write(path: Path, study: Study) -> None:
+    """All figures so far."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(study)))
 
 
 def run(options: argparse.Namespace) -> Study:
@@ -73,6 +79,10 @@ def run(options: argparse.Namespace) -> Study:
     with ProcessPoolExecutor(options.jobs) as workers:
         rates = workers.map(capacity, parts, parts.values())
         per_s = dict(zip(parts, rates, strict=True))
+        bounds = {}
+        for scene in scenes:
+            costs = least_costs(scene.name, parts[scene.name])
+            bounds[scene.name] = {load: largest_goodput(costs, load * per_s[scene.name]) for load in loads}
         cases = [
             Case(
                 scene=scene.name,
@@ -87,15 +97,14 @@ def run(options: argparse.Namespace) -> Study:
             for scheduling, policy in contenders(options, stays=clients == "stay")
             for load in loads
         ]
+        cases.sort(key=lambda case: (case.policy not in FIRST, case.scheduling is not Scheduling.VLLM))
         found = []
-        for case, one in zip(cases, workers.map(figures, cases, chunksize=4), strict=True):
+        for case, one in zip(cases, workers.map(figures, cases), strict=True):
             found.append((case, one))
             print(f"\r{len(found)} of {len(cases)} runs", end="", file=sys.stderr, flush=True)
+            if options.json is not None and len(found) % 10 == 0:
+                write(options.json, Study(cases=tuple(found), per_s=per_s, bounds=bounds))
     print(file=sys.stderr)
-    bounds = {}
-    for scene in scenes:
-        costs = least_costs(scene.name, parts[scene.name])
-        bounds[scene.name] = {load: largest_goodput(costs, load * per_s[scene.name]) for load in loads}
     return Study(cases=tuple(found), per_s=per_s, bounds=bounds)
 
 

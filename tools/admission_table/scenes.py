@@ -109,8 +109,8 @@ SCENES = (
         bound_tokens=2_048,
         first_token_s=10,
         token_ms=100,
-        chosen_on=Part(first=0, count=150),
-        shown=Part(first=500, count=150),
+        chosen_on=Part(first=0, count=120),
+        shown=Part(first=500, count=120),
     ),
     Scene(
         name="agentic",
@@ -122,8 +122,8 @@ SCENES = (
         bound_tokens=8_192,
         first_token_s=10,
         token_ms=100,
-        chosen_on=Part(first=0, count=8),
-        shown=Part(first=10, count=8),
+        chosen_on=Part(first=0, count=4),
+        shown=Part(first=10, count=4),
         is_of_sessions=True,
     ),
 )

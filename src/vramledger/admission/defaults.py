@@ -22,15 +22,13 @@ class Goal(StrEnum):
 
 
 QUANTILE = 0.8
-"""Reserving what four of five requests do not exceed keeps the sum of what runs within the pool nearly always: a tenth of the engine's
-preemptions are left, and no room lies idle that it would have used."""
-
+"""Reserving what four of five requests do not exceed leaves no room idle that the engine would have used, but for `WATERMARK`."""
+WATERMARK = 0.02
+"""Share of the pool that is to stay free: beside learned lengths it takes up most of what they are wrong by, and where nothing is reserved
+for answers it is as fast as none in a burst, with a third of the preemptions."""
 FIRST_GUESS_TOKENS = 256
 """Until lengths are known an engine that preempts loses less by a wrong guess than by idling: where clients name no bound, a request may grow to
 all that the model allows, and a pool of such reservations serves one at a time."""
-WATERMARK = 0.02
-"""Share of the pool that a prompt must leave free where nothing is reserved for answers: as fast as without in a burst, with a third of the
-preemptions."""
 
 
 def default_settings(

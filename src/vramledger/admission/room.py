@@ -166,7 +166,9 @@ class Room:
             probability = self._risk.exceeded_probability(prospect, case.limit_blocks)
             is_likely = probability > settings.epsilon and not is_alone
             return Fit(Rule.RISK if is_likely else Rule.FITS, peak_blocks, probability)
-        if peak_blocks > case.limit_blocks and (reservation is Reservation.NO_EVICT or not is_alone):
+        is_promised = reservation is Reservation.NO_EVICT
+        most_blocks = case.limit_blocks if is_promised else case.limit_blocks - settings.watermark_blocks
+        if peak_blocks > most_blocks and (is_promised or not is_alone):
             return Fit(Rule.FUTURE_PEAK, peak_blocks)
         if case.is_risky and self._risky_books:
             risky_blocks = self._risky_books.peak_blocks(self._risky_holding(case))

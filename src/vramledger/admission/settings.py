@@ -59,7 +59,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True):
     `first_guess_tokens` are reserved where too little is known of a length, and twice what was generated where that is more; None: the client's
     bound, which is safe and, where clients name none, as much as the model allows.
     A completion deadline is judged by the learned output at `deadline_quantile`, not by what is reserved.
-    `watermark_blocks` stay free under `OPTIMISTIC`.
+    `watermark_blocks` stay free under `OPTIMISTIC`, and of the future peak under `QUANTILE`, except by a request that is alone.
     `risky_over_tokens`: a request whose bound is further than this above what is reserved for it is risky, and all of these together are
     given `risky_share` of the pool. `weights` are tenants' (1 where not named), `ageing_ps` the wait that makes up for one
     priority, and `token_wait_ps` how long before it a request may have come, for each token that it is larger, and still go after (0:

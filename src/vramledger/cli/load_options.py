@@ -108,7 +108,7 @@ def fleet_options() -> list[click.Option]:
             "tool_wait",
             "--tool-wait",
             FLEET,
-            "What happens to a conversation's KV between its turns: release keeps it until it is evicted (as engines do), preserve pins it, swap moves it to the host, discard drops it.",
+            "What happens to a conversation's KV between its turns: release keeps it until it is evicted (as engines do), preserve pins it, swap moves it to the host, discard drops it, learned pins it while nobody waits for the room or the wait is likely short.",
             type=click.Choice([item.value for item in ToolWait]),
             default=ToolWait.RELEASE.value,
             show_default=True,

@@ -142,7 +142,7 @@ class ToolWaitDocument(msgspec.Struct, frozen=True, kw_only=True):
     policy: Annotated[
         str,
         Meta(
-            description="preserve, swap, discard, patient ones that preserve for a while first, and the least of the pure ones in "
+            description="preserve, swap, discard, patient ones that preserve for a while first, one whose patience is learned, and the least of the pure ones in "
             "hindsight, which none can beat."
         ),
     ]

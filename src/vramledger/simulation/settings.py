@@ -54,13 +54,15 @@ class ToolWait(StrEnum):
     """What becomes of a conversation's KV while its next turn is being prepared.
 
     `RELEASE` is what engines do: blocks stay findable until evicted. `PRESERVE` pins them, `SWAP` moves them to the host and
-    back, `DISCARD` drops them and computes them anew.
+    back, `DISCARD` drops them and computes them anew. `LEARNED` pins them while nobody waits for room or the wait is likely short, as learned
+    from those before (`admission.tool_wait`), and then releases them, or moves them to the host where a link is given and that wastes less.
     """
 
     RELEASE = "release"
     PRESERVE = "preserve"
     SWAP = "swap"
     DISCARD = "discard"
+    LEARNED = "learned"
 
 
 class Slo(Struct, frozen=True, kw_only=True):

@@ -4,19 +4,21 @@ The accounting is InferCept's (Abhyankar et al., ICML 2024): memory that is held
 Preserving holds the context for the wait. Discarding computes it anew, chunk by chunk: what is there so far is held
 meanwhile, and everybody else's memory as well, since their steps wait for those chunks. Swapping holds the context while it moves,
 out and back; transfers run beside the steps and keep nobody else waiting. An engine does not know how long a wait will be, so
-besides the pure policies there are patient ones, that preserve for a while and then swap or discard, and the least of the three
-in hindsight, which none can beat.
+besides the pure policies there are patient ones, that preserve for a while and then swap or discard, one whose patience is learned from the
+waits before (`admission.tool_wait`), and the least of the three in hindsight, which none can beat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from vramledger.admission.tool_wait import WaitAction, WaitBook
+from vramledger.admission.tool_wait import WaitCosts as PlanCosts
 from vramledger.errors import InputError
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_model import PS_PER_NS, PS_PER_S, StepModel
@@ -26,6 +28,8 @@ from vramledger.workload.wait import Wait
 if TYPE_CHECKING:
     from vramledger.workload.columns import Workload
 
+NS_PER_MS = 1_000_000
+_KIND = "turn"
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 
@@ -66,7 +70,7 @@ class Bill(NamedTuple):
 class ToolWaitRow(Struct, frozen=True, kw_only=True):
     """A policy's sums over all waits.
 
-    `policy` is preserve, swap, discard, "preserve, then swap", "preserve, then discard" or "least in hindsight". The patient ones preserve
+    `policy` is preserve, swap, discard, "preserve, then swap", "preserve, then discard", "learned" or "least in hindsight". The patient ones preserve
     for `patience_s`, the wait at `wait_quantile`. `waste_token_s` is `idle_token_s` (held for nobody) and `stalled_token_s` (held
     while a context is computed anew, others' included). `found_share` is the share of waits after which the context was still on the device.
     """
@@ -169,6 +173,10 @@ def compared(
                     patience_s=patience_ns / 1e9,
                 )
             )
+    learned = list(_learned(waits, costs, can_swap=can_swap))
+    rows.append(
+        _row("learned", waits, (bill for bill, _ in learned), costs, found=sum(kept for _, kept in learned))
+    )
     least = [
         min(((bill(wait), name) for name, bill in pure.items()), key=lambda pair: pair[0].waste_token_ps)
         for wait in waits
@@ -210,6 +218,33 @@ def swapped(context_tokens: int, wait_ps: int, costs: WaitCosts) -> Bill:
     if wait_ps < way_ps:
         return Bill(idle_token_ps=context_tokens * wait_ps, link_bytes=size)
     return Bill(idle_token_ps=2 * context_tokens * way_ps, link_bytes=2 * size)
+
+
+def _learned(waits: Sequence[Wait], costs: WaitCosts, *, can_swap: bool) -> Iterator[tuple[Bill, bool]]:
+    """Each wait as `admission.tool_wait` plans it by those before it, for a full pool, and whether its context was kept to the end."""
+    book = WaitBook()
+    for wait in waits:
+        size = wait.context_tokens * costs.kv_bytes_per_token
+        move_ps = ceil_div(size * PS_PER_S, costs.host_link_bytes_per_s) if can_swap else None
+        plan = book.plan(
+            _KIND,
+            PlanCosts(
+                context_tokens=wait.context_tokens,
+                recompute_ps=discarded(wait.context_tokens, costs).recompute_ps,
+                other_tokens=costs.other_tokens,
+                move_ps=move_ps,
+            ),
+        )
+        patience_ns = wait.wait_ns if plan.patience_ms is None else plan.patience_ms * NS_PER_MS
+        book.ended(_KIND, wait.wait_ns // NS_PER_MS)
+        held = Bill(idle_token_ps=wait.context_tokens * min(wait.wait_ns, patience_ns) * PS_PER_NS)
+        if wait.wait_ns <= patience_ns and plan.patience_ms != 0:
+            yield held, True
+        elif plan.then is WaitAction.OFFLOAD:
+            left_ps = (wait.wait_ns - patience_ns) * PS_PER_NS
+            yield held.plus(swapped(wait.context_tokens, left_ps, costs)), False
+        else:
+            yield held.plus(discarded(wait.context_tokens, costs)), False
 
 
 def wait_at(waits: Sequence[Wait], quantile: float) -> int:

@@ -166,7 +166,8 @@ class Driver:
                 if duration_ps is not None:
                     self._busy[replica.number] = True
                     self._at(now_ps + duration_ps, Kind.STEP_END, replica.number)
-        self._kept.settle(now_ps)
+        for left_ps, identity in self._kept.settle(now_ps):
+            self._at(left_ps, Kind.LEFT, identity)
 
     def _begin(self, replica: Replica, now_ps: int) -> int | None:
         """A step, for which contexts kept for later turns give way if nothing runs without."""

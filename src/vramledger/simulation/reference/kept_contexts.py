@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from vramledger.admission.tool_wait import WaitAction
 from vramledger.kvcache.blocks.pool import BlockPool
 from vramledger.simulation.outcome import PoolCounters
+from vramledger.simulation.reference.learned_waits import CHECKED_EVERY_PS, LearnedWaits
 from vramledger.simulation.reference.link import Link
 from vramledger.simulation.reference.replica import Replica
 from vramledger.simulation.schedulers.sequence import Sequence
@@ -23,16 +25,29 @@ from vramledger.units import ceil_div
 class Context:
     """The KV that a request left for those that follow it."""
 
-    __slots__ = ("followers", "held_since_ps", "is_on_host", "keys", "name", "replica", "tokens", "unsent")
+    __slots__ = (
+        "followers",
+        "held_since_ps",
+        "identity",
+        "is_on_host",
+        "judged_at_ps",
+        "keys",
+        "name",
+        "replica",
+        "tokens",
+        "unsent",
+    )
 
     def __init__(self, replica: Replica, sequence: Sequence, tokens: int, unsent: int) -> None:
         self.replica = replica
+        self.identity = sequence.identity
         self.name = ("kept", sequence.identity)
         self.keys = sequence.keys
         self.tokens = tokens
         self.unsent = unsent
         self.followers: list[Sequence] = []
         self.held_since_ps = -1
+        self.judged_at_ps = 0
         self.is_on_host = False
 
 
@@ -56,6 +71,8 @@ class KeptContexts:
         self._by_follower: dict[int, Context] = {}
         self._held: list[Context] = []
         self._leaving: dict[int, Context] = {}
+        self._learned = LearnedWaits(settings, token_bytes)
+        self._ended_ps: dict[int, int] = {}
         replicas = settings.fleet.replicas
         self._held_token_ps = [0] * replicas
         self._out_tokens = [0] * replicas
@@ -66,6 +83,8 @@ class KeptContexts:
         numbers = list(followers)
         if self._wait is ToolWait.RELEASE or not numbers:
             return None
+        if self._wait is ToolWait.LEARNED:
+            self._ended_ps.update(dict.fromkeys(numbers, now_ps))
         pool = replica.scheduler.pool
         name = ("kept", sequence.identity)
         tokens = held(pool, name, sequence, sequence.all_tokens)
@@ -80,14 +99,18 @@ class KeptContexts:
         context = Context(replica, sequence, tokens, len(numbers))
         context.held_since_ps = now_ps
         self._by_follower.update((number, context) for number in numbers)
-        if self._wait is ToolWait.PRESERVE:
+        if self._wait in (ToolWait.PRESERVE, ToolWait.LEARNED):
             pool.pin(name)
             self._held.append(context)
             return None
-        self._host_tokens_left -= tokens
-        self._leaving[sequence.identity] = context
-        self._out_tokens[replica.number] += tokens
-        return self._link.arrival_ps(tokens, now_ps)
+        return self._offloaded(context, now_ps)
+
+    def _offloaded(self, context: Context, now_ps: int) -> int:
+        """A context goes to the host: when it is there."""
+        self._host_tokens_left -= context.tokens
+        self._leaving[context.identity] = context
+        self._out_tokens[context.replica.number] += context.tokens
+        return self._link.arrival_ps(context.tokens, now_ps)
 
     def left(self, identity: int, now_ps: int) -> None:
         """The KV of the sequence is on the host now: its blocks are given up."""
@@ -97,6 +120,9 @@ class KeptContexts:
 
     def resume(self, number: int, sequence: Sequence, now_ps: int) -> Return:
         """Request `number` is sent: what was kept for it, if anything was."""
+        ended_ps = self._ended_ps.pop(number, None)
+        if ended_ps is not None:
+            self._learned.ended(now_ps - ended_ps)
         context = self._by_follower.pop(number, None)
         if context is None:
             return Return(None, now_ps)
@@ -114,12 +140,43 @@ class KeptContexts:
         self._in_tokens[context.replica.number] += arrived - found
         return Return(context.replica, self._link.arrival_ps(arrived - found, now_ps))
 
-    def settle(self, now_ps: int) -> None:
-        """Contexts whose followers have all been admitted, or have gone, are theirs now."""
+    def settle(self, now_ps: int) -> list[tuple[int, int]]:
+        """Contexts whose followers have all been admitted, or have gone, are theirs now; of those held on as long as is learned to be worth it
+        some are given up. When which ones' KV is on the host, of those that go there."""
+        leaving = []
         for context in list(self._held):
             if not context.unsent and all(one.admitted_ps >= 0 or one.is_done for one in context.followers):
                 self._held.remove(context)
                 self._let_go(context, now_ps)
+            elif self._wait is ToolWait.LEARNED and context.unsent and context.replica.waiting_count:
+                left_ps = self._judge(context, now_ps)
+                if left_ps is not None:
+                    leaving.append((left_ps, context.identity))
+        return leaving
+
+    def _judge(self, context: Context, now_ps: int) -> int | None:
+        """Whether a held context is worth its room; when it is on the host, if it goes there."""
+        if now_ps < context.judged_at_ps:
+            return None
+        context.judged_at_ps = now_ps + CHECKED_EVERY_PS
+        replica = context.replica
+        size = replica.scheduler.pool.layout.key_tokens
+        held_blocks = sum(one.tokens // size for one in self._held if one.replica is replica)
+        action = self._learned.judged(
+            replica,
+            context.tokens,
+            held_blocks,
+            now_ps - context.held_since_ps,
+            has_host_room=context.tokens <= self._host_tokens_left,
+        )
+        if action is WaitAction.PRESERVE:
+            return None
+        self._held.remove(context)
+        if action is WaitAction.OFFLOAD:
+            replica.scheduler.pool.unpin(context.name)
+            return self._offloaded(context, now_ps)
+        self._let_go(context, now_ps)
+        return None
 
     def give_way(self, replica: Replica, now_ps: int) -> bool:
         """The oldest context held on a replica goes; whether there was one."""
