@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: fidelity-blocks cache-curves gateway-overhead gateway-shown alerts envoy
+.PHONY: admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -95,6 +95,12 @@ real-engines: $(VENV)/.dev
 # What Envoy adds alone and with the external processor beside it, and llama.cpp behind both: a minute.
 envoy: $(VENV)/.dev
 	$(BIN)/python -m tools.envoy
+
+# Admission policies in front of simulated engines, by trace and load, for docs/admission.md (ten minutes on two idle cores; FIGURES reuses
+# what was run before and only writes the page).
+admission-table: $(VENV)/.run
+	$(BIN)/python -m tools.admission_table --jobs $(JOBS) --page docs/admission.md \
+		$(if $(FIGURES),--figures "$(FIGURES)",--json build/admission.json)
 
 # The block pool against vLLM's own block manager, block by block on random allocations (VLLM_VENV as `make conformance` builds it).
 fidelity-blocks: $(VENV)/.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import ceil, log, sqrt
 from statistics import NormalDist
@@ -107,9 +108,14 @@ class Survival:
         """Ends that the estimate for something at `beyond` rests on: those in later bins."""
         return int(sum(self._ended[bin_of(beyond) + 1 :]))
 
-    def ends_after(self, value: int) -> list[int]:
-        """The ends of the bins beyond that of `value` that anything reached."""
-        return [last_of(number) for number in range(bin_of(value) + 1, len(self._reached))]
+    def tail(self, given: int) -> Iterator[tuple[int, float]]:
+        """The end of each bin beyond that of `given` that anything reached, and the share beyond it of those that have come to `given`."""
+        share = 1.0
+        for number in range(bin_of(given) + 1, len(self._reached)):
+            reached = self._reached[number]
+            if reached:
+                share *= max(0.0, 1.0 - self._ended[number] / reached)
+            yield last_of(number), share
 
     def share_beyond(self, value: int, *, given: int = 0) -> float:
         """The probability that a length exceeds `value`, of one that has come to `given` and goes on.

@@ -78,11 +78,10 @@ class WaitBook:
             patience_ms=0, then=give_up, waste_token_ps=waste, found_share=0.0, observations=observations
         )
         held_ms, before_ms, share = 0.0, waited_ms, 1.0
-        for end_ms in survival.ends_after(waited_ms):
+        for end_ms, beyond in survival.tail(waited_ms):
             # A wait that ends in a bin is billed the whole bin.
             held_ms += share * (end_ms - before_ms)
-            before_ms = end_ms
-            share = survival.share_beyond(end_ms, given=waited_ms)
+            before_ms, share = end_ms, beyond
             wasted = price * costs.context_tokens * held_ms * PS_PER_MS + share * waste
             if wasted < best.waste_token_ps:
                 is_whole = share <= 0.0
