@@ -438,3 +438,24 @@ def test_while_lengths_are_unknown_a_first_guess_is_reserved_and_twice_of_what_c
 def test_a_first_guess_is_a_token_at_least() -> None:
     with pytest.raises(InputError, match="first_guess_tokens is 0"):
         policy_settings(20, first_guess_tokens=0)
+
+
+def test_a_prompt_that_is_being_read_counts_for_what_is_left_of_it() -> None:
+    # A thousand prompt tokens a second: 60 tokens are read in 60 ms, of which 50 have passed.
+    front, view = policy(40, times=RATES), View(40)
+    assert front.at_arrival(candidate(1, prompt=60), view, 0).answer is Admission.ACCEPT
+    early = candidate(2, prompt=10, sent_ps=0, first_token_deadline_ps=40 * MS)
+    refused = front.at_arrival(early, view, 0)
+    assert (refused.rule, refused.possible_first_token_ps) == (Rule.FIRST_TOKEN_DEADLINE, 70 * MS)
+    late = candidate(3, prompt=10, first_token_deadline_ps=75 * MS)
+    assert front.at_arrival(late, view, 50 * MS).answer is Admission.ACCEPT
+
+
+def test_a_turn_that_comes_before_the_one_before_it_was_read_is_not_refused_for_what_both_have() -> None:
+    front, view = policy(40, times=RATES), View(40)
+    keys = tuple(range(10))
+    assert front.at_arrival(candidate(1, prompt=40, keys=keys), view, 0).answer is Admission.ACCEPT
+    after = candidate(2, prompt=44, keys=(*keys, 99), first_token_deadline_ps=50 * MS)
+    assert front.at_arrival(after, view, 0).answer is Admission.ACCEPT
+    other = candidate(3, prompt=44, keys=tuple(range(50, 61)), first_token_deadline_ps=50 * MS)
+    assert front.at_arrival(other, view, 0).rule is Rule.FIRST_TOKEN_DEADLINE

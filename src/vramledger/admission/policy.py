@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.case import Case
+from vramledger.admission.coming import Coming
 from vramledger.admission.deadlines import Deadlines, Possible
 from vramledger.admission.decision import Admission, Decision, Rule
 from vramledger.admission.fair_queue import FairQueue
@@ -43,6 +44,9 @@ class Policy:
         )
         self._waiting: dict[int, tuple[Candidate, FairQueue]] = {}
         self._latest_starts: dict[int, tuple[int, Rule]] = {}
+        self._coming = Coming()
+        self._reading: set[int] = set()
+        self._read_until_ps = 0
         self._triage = Triage()
         self._rate = Rate(settings.limit_blocks)
         self._works: dict[int, int] = {}
@@ -164,7 +168,7 @@ class Policy:
         if not queue:
             decision = self._fits(case, now_ps)
             if decision.answer is Admission.ACCEPT:
-                self._room.admit(case)
+                self._admit(case, now_ps)
                 queue.pass_by(candidate, tokens)
                 return decision
         else:
@@ -174,7 +178,8 @@ class Policy:
             return full
         queue.add(candidate, tokens)
         self._waiting[candidate.identity] = candidate, queue
-        latest = self._deadlines.latest_start(candidate, case.uncached_tokens)
+        latest = self._deadlines.latest_start(candidate, self._own_tokens(case))
+        self._coming.add(candidate)
         if latest is not None:
             self._latest_starts[candidate.identity] = latest
             if self._puts_behind:
@@ -194,10 +199,11 @@ class Policy:
                     break
                 if decision.answer is Admission.ACCEPT:
                     queue.take(candidate)
-                    self._room.admit(case)
+                    self._admit(case, now_ps)
                     self._rate.let_in(self._works.get(candidate.identity, 0))
                 else:
                     queue.remove(candidate)
+                    self._coming.remove(candidate.identity)
                 self._forget(candidate.identity)
                 decisions.append(decision)
         self._rate.at(now_ps, is_waited=bool(self._works))
@@ -205,9 +211,12 @@ class Policy:
 
     def at_progress(self, identity: int, generated_tokens: int, now_ps: int) -> None:
         del now_ps
+        if generated_tokens:
+            self._arrived(identity)
         self._room.progress(identity, generated_tokens)
 
     def at_end(self, identity: int, generated_tokens: int, *, is_finished: bool, now_ps: int) -> None:
+        self._arrived(identity)
         if identity in self._waiting:
             candidate, queue = self._waiting[identity]
             queue.remove(candidate)
@@ -234,7 +243,31 @@ class Policy:
         return None if rule is None else self._late(case, rule, possible, now_ps)
 
     def _possible(self, case: Case, now_ps: int) -> Possible:
-        return self._deadlines.possible(case.candidate, case.uncached_tokens, self._room.load, now_ps)
+        load = self._room.load
+        if self._service_time is None:
+            return self._deadlines.possible(case.candidate, case.uncached_tokens, load, now_ps)
+        # What is being read has come some way by now; without anything that was foretold, all of it counts.
+        begin_ps = max(now_ps, self._read_until_ps) if self._reading else now_ps
+        idle = replace(load, prefill_tokens=0 if self._reading else load.prefill_tokens)
+        return self._deadlines.possible(case.candidate, self._own_tokens(case), idle, begin_ps)
+
+    def _own_tokens(self, case: Case) -> int:
+        """Tokens of its prompt that are still to be computed when those on their way before it have been."""
+        shared_tokens = self._coming.shared_blocks(case.candidate) * self._room.need.block_tokens
+        return min(case.uncached_tokens, max(1, case.candidate.prompt_tokens - shared_tokens))
+
+    def _admit(self, case: Case, now_ps: int) -> None:
+        """It is let in: prompts are read one after the other, each as long as was foretold."""
+        if self._service_time is not None:
+            self._read_until_ps = self._possible(case, now_ps).first_token_ps
+            self._reading.add(case.candidate.identity)
+        self._room.admit(case)
+        self._coming.add(case.candidate)
+
+    def _arrived(self, identity: int) -> None:
+        """Its prompt is computed, or it left."""
+        self._coming.remove(identity)
+        self._reading.discard(identity)
 
     def _late(self, case: Case, rule: Rule, possible: Possible, now_ps: int) -> Decision:
         return replace(
@@ -266,6 +299,7 @@ class Policy:
             for candidate in queue.older_than(age_ps, now_ps) if age_ps is not None else ():
                 queue.remove(candidate)
                 self._forget(candidate.identity)
+                self._coming.remove(candidate.identity)
                 case = self._room.case(candidate, view)
                 decisions.append(self._decision(case, Admission.REJECT, Rule.QUEUE_AGE, now_ps))
         late = [(name, rule) for name, (start_ps, rule) in self._latest_starts.items() if start_ps < now_ps]
@@ -273,6 +307,7 @@ class Policy:
             candidate, queue = self._waiting[identity]
             queue.remove(candidate)
             self._forget(identity)
+            self._coming.remove(identity)
             case = self._room.case(candidate, view)
             decisions.append(self._late(case, rule, self._possible(case, now_ps), now_ps))
         return decisions
