@@ -20,6 +20,7 @@ from tools.admission_table.bound import largest_goodput, least_costs
 from tools.admission_table.cases import ALONE, DEFAULT, TRUE_LENGTHS, Case, capacity, figures
 from tools.admission_table.page import Study, page
 from tools.admission_table.scenes import BY_NAME, SCENES
+from tools.admission_table.waits import wait_lines
 
 from vramledger.admission.settings import Reservation
 from vramledger.simulation.settings import Scheduling
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         study = run(options)
     else:
         study = msgspec.json.decode(options.figures.read_bytes(), type=Study)
-    text = page(study)
+    text = page(study, wait_lines() if "agentic" in study.per_s else ())
     if options.json is not None:
         write(options.json, study)
     if options.page is None:
