@@ -115,6 +115,16 @@ def test_what_never_fits_is_refused_at_once(asked: Candidate) -> None:
     assert (decision.answer, decision.rule, decision.retry_at_ps) == (Admission.REJECT, Rule.NEVER_FITS, None)
 
 
+@pytest.mark.parametrize("reservation", list(Reservation))
+def test_a_bound_beyond_the_model_is_that_of_the_model(reservation: Reservation) -> None:
+    front = policy(blocks=40, reservation=reservation)
+    decision = front.at_arrival(candidate(1, prompt=40, bound=10**18), View(40), 0)
+    # 100 tokens are all that the model allows: 99 in the pool.
+    assert (decision.answer, decision.reserved_output_tokens, decision.need_blocks) == (
+        Admission.ACCEPT, 60, 25,
+    )  # fmt: skip
+
+
 def test_beams_that_share_their_prompt_need_it_once() -> None:
     asked = candidate(1, prompt=30, bound=8, branches=3, branches_share_prompt=True)
     # 7 full blocks in common; 37 tokens are 10 blocks, 3 of its own for each beam.

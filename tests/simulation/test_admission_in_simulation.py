@@ -120,6 +120,8 @@ def test_no_evict_never_evicts(requests: list[Request], data: st.DataObject) -> 
         Status.FINISHED, Status.CANCELLED, Status.NEVER_FITS, Status.REJECTED,
     }  # fmt: skip
     assert (policy.admitted_count, policy.queued_count, policy.queued_tokens) == (0, 0, 0)
+    assert (policy.held_blocks, policy.unsure_blocks, policy.most_blocks) == (0, 0, 0)
+    assert (policy.load.decode_seqs, policy.load.kv_tokens, policy.load.prefill_tokens) == (0, 0, 0)
 
 
 @settings(max_examples=40, deadline=None)

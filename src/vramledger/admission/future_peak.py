@@ -117,19 +117,8 @@ class FuturePeak:
         self._reach += reach
         self._branches += holding.branches
         self._change(what, 1)
-        firsts: Counter[int] = Counter()
-        for key in holding.keys:
-            heap = self._holders.setdefault(key, [])
-            last = -heap[0][0] if heap else -1
-            self._blocks_now += not heap
-            if last < end:
-                firsts[last] += 1
-            heappush(heap, (-end, self._serial))
-            if len(heap) > 64 and len(heap) > 2 * len(self._alive):
-                heap[:] = [entry for entry in heap if entry[1] in self._alive]
-                heapify(heap)
-        for last, blocks in firsts.items():
-            self._add_between(last, end, blocks)
+        if holding.keys:
+            self._name(holding.keys, end)
         if self._reach >= self._easy or end < self._now:
             self._widen()
 
@@ -141,19 +130,8 @@ class FuturePeak:
         self._alive.remove(serial)
         self._change(what, -1)
         end = holding.hold_end
-        lasts: Counter[int] = Counter()
-        for key in holding.keys:
-            heap = self._holders[key]
-            while heap and heap[0][1] not in self._alive:
-                heappop(heap)
-            last = -heap[0][0] if heap else -1
-            if last < end:
-                lasts[last] += 1
-            if not heap:
-                del self._holders[key]
-                self._blocks_now -= 1
-        for last, blocks in lasts.items():
-            self._add_between(last, end, -blocks)
+        if holding.keys:
+            self._unname(holding.keys, end)
         at_end = self._at_end[end]
         del at_end[identity]
         if not at_end:
@@ -201,6 +179,38 @@ class FuturePeak:
                     if usage > room:
                         return end
         return None
+
+    def _name(self, keys: tuple[Hashable, ...], end: int) -> None:
+        """The newest holding names blocks."""
+        firsts: Counter[int] = Counter()
+        for key in keys:
+            heap = self._holders.setdefault(key, [])
+            last = -heap[0][0] if heap else -1
+            self._blocks_now += not heap
+            if last < end:
+                firsts[last] += 1
+            heappush(heap, (-end, self._serial))
+            if len(heap) > 64 and len(heap) > 2 * len(self._alive):
+                heap[:] = [entry for entry in heap if entry[1] in self._alive]
+                heapify(heap)
+        for last, blocks in firsts.items():
+            self._add_between(last, end, blocks)
+
+    def _unname(self, keys: tuple[Hashable, ...], end: int) -> None:
+        """One that named blocks is gone."""
+        lasts: Counter[int] = Counter()
+        for key in keys:
+            heap = self._holders[key]
+            while heap and heap[0][1] not in self._alive:
+                heappop(heap)
+            last = -heap[0][0] if heap else -1
+            if last < end:
+                lasts[last] += 1
+            if not heap:
+                del self._holders[key]
+                self._blocks_now -= 1
+        for last, blocks in lasts.items():
+            self._add_between(last, end, -blocks)
 
     def _lines(self, holding: Holding) -> Lines:
         """All its blocks, those that it names among them."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from vramledger.admission.books import Books
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.case import Case
@@ -105,6 +107,9 @@ class Room:
         """A candidate measured against the books and the instance."""
         settings, books, need = self._settings, self._books, self.need
         prompt_tokens = candidate.prompt_tokens
+        most_tokens = settings.max_model_len - prompt_tokens
+        if candidate.max_output_tokens > most_tokens > 0:  # Whatever a client asks for, a model ends there.
+            candidate = replace(candidate, max_output_tokens=most_tokens)
         forecast = self._forecast(candidate, 0)
         cached_tokens = view.cached_tokens(candidate)
         uncached_tokens = prompt_tokens - cached_tokens if cached_tokens < prompt_tokens else 1
