@@ -11,7 +11,7 @@ from vramledger.admission.service_time import Load
 from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import Ended, Ending
 from vramledger.gateway.live.cached_prefixes import CachedPrefixes
-from vramledger.gateway.live.capacity import Capacity
+from vramledger.gateway.live.capacity import Capacity, of_replicas
 from vramledger.gateway.live.engine_state import EngineState, state_of
 from vramledger.gateway.live.events import TokensPerEvent
 from vramledger.gateway.live.pace import ReleasePace
@@ -77,11 +77,21 @@ def test_an_engines_samples_as_blocks() -> None:
         return state_of(samples, has, asked_ns=1, answered_ns=2)
 
     assert read(("kv_usage_ratio", 3 / 63, "m")).used_blocks == 3
-    assert read(("kv_used_tokens", 129, "m")).used_blocks == 2
+    two_words = read(("kv_used_tokens", 129, "m"), ("kv_usage_ratio", 0.1, "m"))
+    assert (two_words.used_blocks, two_words.replicas) == (2, 1)
     assert read(("kv_used_blocks", 99, "m")).used_blocks == 63
     assert read(("running_requests", 4, "metrics"), ("running_requests", 4, "slots")).running_count == 4
     two = read(("waiting_requests", 4, "m"), ("waiting_requests", 3, "m"), ("kv_usage_ratio", -1.0, "m"))
     assert (two.waiting_count, two.used_blocks) == (7, None)
+    labels = ("engine=0", "engine=1", "engine=1")
+    shares = [
+        Sample(at_s=0.0, source="m", name="kv_usage_ratio", value=share, label=label)
+        for share, label in zip((0.5, 1.0, 0.9), labels, strict=True)
+    ]
+    both = of_replicas(has, 2)
+    assert (both.layout.usable_blocks, both.max_running) == (126, 16)
+    told = state_of(shares, both, asked_ns=1, answered_ns=2)
+    assert (told.used_blocks, told.replicas) == (94, 2)
     before, after = read(("total_steps_count", 9, "m")), read(("total_steps_count", 2, "m"))
     assert after.is_of_a_later_start_than(before) and not before.is_of_a_later_start_than(after)
 

@@ -131,6 +131,19 @@ def test_an_engine_that_comes_back_with_another_pool_is_given_another_policy() -
     run(story)
 
 
+def test_replicas_behind_one_address_have_their_pools_together() -> None:
+    async def story() -> None:
+        vllm = Vllm()
+        one_has = vllm._metrics()
+        vllm.metrics = one_has + one_has.replace(b'engine="0"', b'engine="1"')
+        async with Engine(vllm.script) as engine, watched(engine.port) as admitter:
+            (one,) = admitter.instances
+            await until(lambda: one.view(0).free_blocks == 2 * 63)
+            assert "2 replicas" in admitter.notes[0]
+
+    run(story)
+
+
 def test_what_others_hold_is_seen_and_what_is_silent_makes_careful() -> None:
     async def story() -> None:
         vllm = Vllm()

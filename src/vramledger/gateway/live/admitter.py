@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission
@@ -13,7 +13,6 @@ from vramledger.gateway.live.candidates import PS_PER_NS, Cohorts, decision_of
 from vramledger.gateway.live.events import TokensPerEvent
 from vramledger.gateway.live.instance import Condition, Instance
 from vramledger.gateway.live.routing import chosen
-from vramledger.gateway.shared.budget import nobody
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.units import ceil_div
 
@@ -62,14 +61,6 @@ class PolicyAdmitter:
         self._cohorts = Cohorts()
         self._per_event = TokensPerEvent()
         self._reopened = False
-        self.on_room: Callable[[], None] = nobody
-        """To be called when those that wait may have room, though nothing was released."""
-        for instance in self.instances:
-            if instance.budget is not None:
-                instance.budget.on_change = self.more_room
-
-    def more_room(self) -> None:
-        self.on_room()
 
     @property
     def open_requests(self) -> int:

@@ -52,6 +52,24 @@ class Capacity(Struct, frozen=True, kw_only=True):
     when_full: WhenFull = WhenFull.FAIL
     keeps_prefixes: bool = True
     notes: tuple[str, ...] = ()
+    replicas: int = 1
+    """Data-parallel ones behind one address: pool and sequences are those of all of them."""
+
+
+def of_replicas(capacity: Capacity, replicas: int) -> Capacity:
+    """So many of what one is. Which of them serves a request is the engine's to choose, so that one may be full while others are not."""
+    if replicas <= 1:
+        return capacity
+    layout = capacity.layout
+    return replace(
+        capacity,
+        layout=replace(
+            layout, num_blocks=layout.num_blocks * replicas, reserved_blocks=layout.reserved_blocks * replicas
+        ),
+        max_running=capacity.max_running * replicas,
+        notes=(*capacity.notes, f"{replicas} replicas with a pool each; their blocks are counted together"),
+        replicas=replicas,
+    )
 
 
 def capacity_of(told: Measurement | None, given: Given, *, where: str) -> Capacity:

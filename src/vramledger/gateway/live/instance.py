@@ -182,7 +182,7 @@ class Instance:
             capacity,
             self._sizes,
             cohort,
-            is_strict=settings.reservation is Reservation.NO_EVICT,
+            is_strict=settings.reservation is Reservation.NO_EVICT or self.policy.is_careful,
         )
 
     def explained_blocks(self) -> int:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from vramledger.engines import find_metrics, find_sample_endpoints
 from vramledger.errors import SourceError, VramledgerError
 from vramledger.gateway.live.admitter import PolicyAdmitter
-from vramledger.gateway.live.capacity import Capacity, Given, capacity_of
+from vramledger.gateway.live.capacity import Capacity, Given, capacity_of, of_replicas
 from vramledger.gateway.live.engine_state import EngineState, state_of
 from vramledger.gateway.live.instance import Condition, Instance
 from vramledger.gateway.memory_facts import measured_memory
@@ -50,6 +50,7 @@ class EngineWatch:
         self._interval_s = interval_s
         self._clock_ns = clock_ns
         self._wake = asyncio.Event()
+        self._replicas = 1
         self._metrics_path: str | None = None
         self.sampled: Callable[[int, int, int | None, int | None], None] | None = None
         """Told the instance's place, when it was asked, and what it and the books held then, each time that it answered."""
@@ -80,7 +81,7 @@ class EngineWatch:
         where = instance.name
         try:
             told = await self._told(where)
-            capacity = capacity_of(told, self._given, where=where)
+            capacity = of_replicas(capacity_of(told, self._given, where=where), self._replicas)
         except AskingFailed as failed:
             instance.unanswered(is_unreachable=_is_unreachable(failed))
             self.problem = f"{where}: {failed}"
@@ -136,6 +137,9 @@ class EngineWatch:
             self.sampled(instance.place, asked_ns, state.used_blocks, held)
         if instance.answered(state, held_blocks=held, explained_blocks=explained):
             self._admitter.cleared(instance, self._clock_ns())
+            await self._open()
+        elif capacity.engine in ("vllm", "sglang") and state.replicas > self._replicas:
+            self._replicas = state.replicas
             await self._open()
         elif self._given.kv_unified is None and holds_more_than_all(state, capacity):
             self._given = replace(self._given, kv_unified=False)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vramledger.gateway.admitter import Admitter, Decision, Ended, Ending, RequestFacts, Verdict
+from vramledger.gateway.admitter import (
+    Admitter,
+    Decision,
+    Ended,
+    Ending,
+    KnowsInstances,
+    RequestFacts,
+    Verdict,
+)
 from vramledger.gateway.tenants.tenant import Tenant
 
 NS_PER_MINUTE = 60_000_000_000
@@ -56,6 +64,10 @@ class TenantLimits:
     def account(self, tenant: int) -> Account | None:
         """None for one that never asked."""
         return self._accounts.get(tenant)
+
+    def healthy_instance(self) -> int:
+        """As the one that is asked says; the first engine where it knows of none."""
+        return self._inner.healthy_instance() if isinstance(self._inner, KnowsInstances) else 0
 
     def decide(self, facts: RequestFacts, now_ns: int) -> Decision:
         tenant = self._tenant(facts.tenant)
