@@ -13,6 +13,7 @@ from gateway.engine import Call, Engine
 from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
 from gateway.test_gateway_service import Says, service_of
 from vramledger.gateway.service import GatewayService
+from vramledger.telemetry.exposition import parse_exposition
 
 pytestmark = needs_valkey
 AT_ONCE = 4
@@ -79,6 +80,12 @@ def test_two_gateways_and_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
                         [grant] = state["grants"].values()
                         assert grant["standing"] == "granted"
                         assert grant["blocks"] <= 640
+                        told = {
+                            line.name: line.value for line in parse_exposition(one.metrics("")[0]).readings
+                        }
+                        assert told["vramledger_store_answers_total"] >= state["answers"]
+                        assert 0 < told["vramledger_granted_blocks"] <= 640
+                        assert told["vramledger_is_granted"] == 1
                     assert most <= AT_ONCE
                 assert alone == AT_ONCE
                 await until(lambda: one.gateway.desk.admitted == 0)

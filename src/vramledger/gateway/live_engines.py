@@ -20,7 +20,7 @@ from vramledger.gateway.policy_section import PolicySection
 from vramledger.gateway.settings import Upstream
 from vramledger.gateway.shared.address import address_from
 from vramledger.gateway.shared.fairness import share_tenants
-from vramledger.gateway.shared.keeper import SharedBudgets
+from vramledger.gateway.shared.keeper import SharedBudgets, SharingCounters
 from vramledger.gateway.shared.store import Store
 from vramledger.gateway.snapshot import InstanceState
 from vramledger.gateway.tenants.tenant import Tenants
@@ -49,6 +49,11 @@ class LiveEngines:
     @property
     def admitter(self) -> Admitter:
         return self._live
+
+    @property
+    def sharing(self) -> SharingCounters | None:
+        """What happened between this gateway and the store; None where it stands alone."""
+        return None if self._shared is None else self._shared.counters
 
     async def start(self, sampled: Sampled, ask_again: Callable[[], None]) -> None:
         for watch in self._live.watches:
