@@ -182,14 +182,15 @@ class RequestLog:
             raise OutputError(f"the request log {self._path}: {error.strerror or error}") from error
 
     def _write(self) -> None:
-        while not self._closing:
+        is_last = False
+        while not is_last:
             self._wake.wait(WRITE_S)
             self._wake.clear()
+            is_last = self._closing  # what was asked before that is still done
             if self._reopening:
                 self._reopening = False
                 self._begin_anew()
             self._write_waiting()
-        self._write_waiting()
         self._file.close()
 
     def _begin_anew(self) -> None:
