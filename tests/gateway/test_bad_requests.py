@@ -139,6 +139,23 @@ def test_a_body_of_small_chunks_is_within_the_limits() -> None:
     assert [answer.status for answer in answers] == [200]
 
 
+def test_an_answer_is_not_lost_under_a_client_that_still_sends() -> None:
+    async def story() -> None:
+        async with Engine(Call.whole) as engine, gateway_to(engine, Places(9)) as gateway:
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(request(headers="Connection: close\r\n"))
+            await until(lambda: len(engine.calls) == 1 and not gateway.in_flight)
+            for _ in range(50):  # data for a closed socket would reset the connection
+                writer.write(b"x" * 1000)
+                await asyncio.sleep(0.002)
+            answer = await read_answer(reader)
+            assert (answer.status, answer.complete, await reader.read()) == (200, True, b"")
+            writer.close()
+            await until(lambda: not gateway.connections)
+
+    asyncio.run(story())
+
+
 def test_too_many_requests_ahead_end_the_connection() -> None:
     answers, seen = answers_to(request("/a", headers="") * 40, limits=Limits(pipelined=8))
     assert len(answers) <= 9

@@ -94,7 +94,11 @@ class ClientConnection(asyncio.Protocol):
         if self._chunked:
             self.write(b"0\r\n\r\n")
         if self._close_after:
-            self.close()
+            self._last = True
+            if self._transport is not None and self._transport.can_write_eof():
+                self._linger()
+            else:
+                self.close()
 
     def reply(self, request: IncomingRequest, reply: Reply) -> None:
         """A whole answer of the gateway's own."""
@@ -147,6 +151,10 @@ class ClientConnection(asyncio.Protocol):
         if self._stalled_at is not None and now - self._stalled_at >= stalled_s:
             self._house.counters.stalled_readers += 1
             self.abort()
+        elif self._lingering and self._transport is not None and not self._transport.get_write_buffer_size():
+            self.deadline = min(self.deadline, now + LINGER_S)
+            if now >= self.deadline:
+                self.abort()
         elif now >= self.deadline:
             if self._lingering or self.is_idle or self._transport is None or self._transport.is_closing():
                 self.abort()
@@ -237,22 +245,33 @@ class ClientConnection(asyncio.Protocol):
             IncomingRequest(head), reply.status, reason_of(reply.status), reply.headers, len(reply.body)
         )
         self.write(started + self.framed(reply.body))
-        # Closing at once would reset the connection under a client that still sends, and lose the answer.
+        self._linger()
+
+    def _linger(self) -> None:
+        """Nothing more is said. Closing at once would reset the connection under a client that still sends, and lose the answer."""
         self._lingering = True
-        self.deadline = self._loop.time() + LINGER_S
-        if self._transport is not None and self._transport.can_write_eof():
-            self._transport.write_eof()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        is_read = transport.get_write_buffer_size() == 0
+        self.deadline = self._loop.time() + (
+            LINGER_S if is_read else self._house.timeouts.stalled_reader_ms / 1000
+        )
+        if transport.can_write_eof():
+            transport.write_eof()
 
     def _next(self) -> None:
         """Begins with the next request that has arrived whole."""
         if self._task is not None or self._transport is None or self._transport.is_closing():
+            return
+        if self._lingering:
             return
         reader = self._reader
         if not reader.ready:
             if reader.refusal is not None:
                 refusal, reader.refusal = reader.refusal, None
                 self._answer_refusal(reader.refused, refusal)
-            elif self._last and not self._lingering:
+            elif self._last:
                 self.close()
             elif self.deadline == NEVER:  # what has arrived meanwhile is waited for from now on
                 self._wait_for(reader.part)
