@@ -6,8 +6,10 @@ From the routes of vLLM 0.33, SGLang 0.5, llama.cpp's server and TensorRT-LLM's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -16,6 +18,7 @@ from vramledger.gateway.messages import METHODS
 from vramledger.gateway.replies import Reply, error_reply
 from vramledger.gateway.request_facts import path_words, priced_kind
 
+_SLASHES = re.compile(rb"[/\\]")
 READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
@@ -120,7 +123,7 @@ def refusal_of(
 ) -> Reply | None:
     """Why something that is not priced may not pass; None if it may. `tenants_apart`: nobody may see what the engine keeps of another."""
     words = path_words(target)
-    if any(map(_is_dots, words)):
+    if any(map(_has_dots, words)):
         return error_reply(400, "bad-path", "a path with . or .. in it is not passed on")
     if any(one.passes(method, words) for one in allowed):
         return None
@@ -159,6 +162,13 @@ def _is_in(paths: frozenset[str], words: list[bytes]) -> bool:
     if len(text) == 3:
         forms |= {f"{text[0]}/*/{text[2]}", f"{text[0]}/*/*"}
     return not paths.isdisjoint(forms)
+
+
+def _has_dots(word: bytes) -> bool:
+    """Whether somebody who decodes once more, or takes backslashes for slashes, would find them."""
+    while b"%" in word and (decoded := unquote_to_bytes(word)) != word:
+        word = decoded
+    return any(map(_is_dots, _SLASHES.split(word)))
 
 
 def _is_dots(word: bytes) -> bool:
