@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown alerts envoy
+.PHONY: admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -170,6 +170,14 @@ gateway-shown: $(VENV)/.dev
 	$(BIN)/python -m tools.gateway_shown load --engine $(ENGINE) $(if $(wildcard $(VLLM_VENV)),--venv "$(VLLM_VENV)") --json build/gateway-load.json
 	$(BIN)/python -m tools.gateway_shown cancels --json build/gateway-cancels.json
 	$(BIN)/python -m tools.gateway_shown kills --json build/gateway-kills.json
+
+# Hostile HTTP and JSON at the gateway's door, before engines that read HTTP by other parsers: SECONDS for each of four, or SEED=N for one known run.
+SECONDS ?= 60
+fuzz-gateway: $(VENV)/.dev
+	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser h11 --engine vllm $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser http.server --engine llamacpp $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser h11 --engine sglang $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser http.server --engine tensorrt-llm $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
