@@ -61,7 +61,7 @@ def test_what_cannot_be_had_is_told_at_the_start(section: str, problem: type[Exc
         config = read(NAMED + "[envoy]\n" + section)
         gateway = Gateway(config.upstreams, Places(1))
         with pytest.raises(problem, match=said):
-            await processor_beside(gateway, config, doorkeeper=None, counter=None, observers=())
+            await processor_beside(gateway, config, doorkeeper=None, counter=None)
 
     asyncio.run(story())
 
@@ -70,7 +70,7 @@ def test_none_is_started_where_none_is_asked_for() -> None:
     async def story() -> None:
         config = read(NAMED)
         gateway = Gateway(config.upstreams, Places(1))
-        assert await processor_beside(gateway, config, doorkeeper=None, counter=None, observers=()) is None
+        assert await processor_beside(gateway, config, doorkeeper=None, counter=None) is None
 
     asyncio.run(story())
 
@@ -84,6 +84,6 @@ def test_without_grpc_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         config = read(NAMED + '[envoy]\nlisten = "127.0.0.1:0"')
         gateway = Gateway(config.upstreams, Places(1))
         with pytest.raises(InputError, match=r"pip install 'vramledger\[envoy\]'"):
-            await processor_beside(gateway, config, doorkeeper=None, counter=None, observers=())
+            await processor_beside(gateway, config, doorkeeper=None, counter=None)
 
     asyncio.run(story())

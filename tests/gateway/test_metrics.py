@@ -310,8 +310,7 @@ def test_every_counter_is_told() -> None:
 
 
 def test_all_series_stand_in_the_table(tmp_path: Path) -> None:
-    telemetry = Telemetry(log=tmp_path / "log")
-    telemetry.sharing = SharingCounters()
+    telemetry = Telemetry(log=tmp_path / "log", sharing=SharingCounters())
     state = GatewayState(instances=(WHOLE,))
     told_ = [series.metric for series in telemetry._series(state, Counters(), None)]
     telemetry.close()

@@ -90,7 +90,6 @@ async def busy_gateway(telemetry: Telemetry) -> bytes:
         gateway_to(engine, policy, observers=telemetry.observers, counter=Counts()) as gateway,
     ):
         telemetry.sampled(0, 1, 0, 0)
-        telemetry.sharing = SharingCounters(calls=5)
         asks = []
         for number, stream in enumerate((True, False)):
             message = request(stream=stream, messages=[{"role": "tool", "content": "x"}])
@@ -117,6 +116,7 @@ class Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     with collector() as taken:
         telemetry = Telemetry(
+            sharing=SharingCounters(calls=5),
             instances=["left", "right"],
             log=tmp_path_factory.mktemp("log") / "requests",
             traces=TraceSettings(endpoint=taken.endpoint, ratio=1),

@@ -75,7 +75,7 @@ def _described(config: GatewayConfig) -> tuple[str, dict[str, Any]]:
 
     upstreams = upstreams_of(config)
     tls_context(config)
-    names = [one.name or one.url for one in config.upstream]
+    names = [one.label for one in config.upstream]
     tenants = f"{len(config.tenants)} tenants" if config.tenants else "everybody is one tenant"
     return f"the configuration is in order: {', '.join(names)}; {tenants}", {
         "upstreams": len(upstreams),
@@ -86,7 +86,7 @@ def _described(config: GatewayConfig) -> tuple[str, dict[str, Any]]:
 def _started(service: GatewayService) -> Iterator[tuple[str, str, dict[str, Any]]]:
     config, gateway = service.config, service.gateway
     scheme = "https" if config.tls_cert else "http"
-    names = [one.name or one.url for one in config.upstream]
+    names = [one.label for one in config.upstream]
     where = f"{scheme}://{_host(config.listen)}:{gateway.port}"
     yield (
         "started",

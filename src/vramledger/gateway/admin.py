@@ -116,14 +116,14 @@ class AdminServer:
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
     def _turned_away(self, head: RequestHead) -> Reply | None:
-        if _header(head, b"origin") is not None:
+        if head.header(b"origin") is not None:
             return error_reply(403, "browser", "the admin port is not for pages of a browser")
         if self._token is None:
-            host = _HOST.fullmatch((_header(head, b"host") or b"").decode("latin-1").lower())
+            host = _HOST.fullmatch((head.header(b"host") or b"").decode("latin-1").lower())
             if host is None or (host[1] or host[2]) not in self._names:
                 return error_reply(403, "bad-host", "the Host is none of this machine's own names")
         elif head.target not in (b"/healthz", b"/readyz"):
-            scheme, _, given = (_header(head, b"authorization") or b"").partition(b" ")
+            scheme, _, given = (head.header(b"authorization") or b"").partition(b" ")
             digest = hashlib.sha256(given.strip()).digest()
             if not (hmac.compare_digest(digest, self._token) and scheme.lower() == b"bearer"):
                 return error_reply(
@@ -149,7 +149,7 @@ class AdminServer:
         )
 
     async def _metrics(self, head: RequestHead) -> Reply:
-        accept = (_header(head, b"accept") or b"").decode("latin-1")
+        accept = (head.header(b"accept") or b"").decode("latin-1")
         try:
             body, kind = self._administered.metrics(accept)
         except InputError as problem:  # a library is missing
@@ -182,10 +182,6 @@ class AdminServer:
             now = asyncio.get_running_loop().time()
             for connection in list(self.connections):
                 connection.check(now)
-
-
-def _header(head: RequestHead, name: bytes) -> bytes | None:
-    return next((value for key, value in head.headers if key == name), None)
 
 
 def _json(status: int, value: object) -> Reply:

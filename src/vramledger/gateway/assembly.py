@@ -9,7 +9,7 @@ import msgspec
 
 from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.live.capacity import Given
-from vramledger.gateway.live_engines import LiveEngines, given_of, opened
+from vramledger.gateway.live_engines import given_of, opened
 from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.gateway.open_house import OpenHouse
 from vramledger.gateway.policy_section import Deciding
@@ -40,7 +40,8 @@ async def assembled(
             config, upstreams, given_of(config, planned.given if planned is not None else None), weights
         )
     memory = [planned.memory] * len(upstreams) if planned is not None else []
-    service = GatewayService(config, engines, reread=reread, told=told, memory=memory)
-    if isinstance(engines, LiveEngines):
-        service.telemetry.sharing = engines.sharing
-    return service
+    try:
+        return GatewayService(config, engines, reread=reread, told=told, memory=memory)
+    except BaseException:
+        await engines.close()
+        raise

@@ -76,7 +76,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
             upstream_from_url(one.url)
         if self.envoy.endpoints and len(self.envoy.endpoints) != len(self.upstream):
             raise InputError("envoy.endpoints has to name each upstream's address, in their order")
-        names = [one.name or one.url for one in self.upstream]
+        names = [one.label for one in self.upstream]
         if len(set(names)) < len(names):
             raise InputError("two upstreams have one name or address")
         KeyRing(Tenants(self.tenants).hashes)

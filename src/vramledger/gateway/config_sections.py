@@ -35,6 +35,11 @@ class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
     kv_unified: bool | None = None
     """Of llama.cpp: whether its slots share one pool (--kv-unified), which its server does not say."""
 
+    @property
+    def label(self) -> str:
+        """What it is called wherever something is told of it."""
+        return self.name or self.url
+
 
 class Salt(StrEnum):
     AUTO = "auto"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,27 +15,34 @@ from vramledger.gateway.snapshot import InstanceState
 from vramledger.gateway.tokens.counter import Counting
 from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer, local_tokenizer
 from vramledger.gateway.tokens.settings import Ask, CountingSettings
-from vramledger.gateway.upstream_asking import UpstreamAsking
+from vramledger.gateway.upstream_asking import UpstreamAsking, close_all
 
 
 class LateCounter:
     """A `PromptCounter` that counts nothing until `engines_known`, when nothing is admitted either."""
 
-    def __init__(
-        self, section: TokensSection, upstreams: Sequence[Upstream], *, secret: bytes | None = None
-    ) -> None:
+    def __init__(self, section: TokensSection, upstreams: Sequence[Upstream]) -> None:
         """Raises InputError or SourceError for a tokenizer that cannot be read."""
         self._section = section
         self._upstreams = upstreams
-        self._secret = secret
         self._tokenizer = _tokenizer(section)
         self._askings: list[UpstreamAsking] = []
         self.counting: Counting | None = None
 
-    def engines_known(self, instances: Sequence[InstanceState], context_tokens: int | None = None) -> None:
-        """Begins, unless it has begun, with the engines that are of the first one's kind."""
+    def engines_known(self, instances: Sequence[InstanceState], context_tokens: Sequence[int | None]) -> None:
+        """Begins, unless it has begun, with the engines that are of the first one's kind. `context_tokens` are the longest prompt and output
+        of each, as far as they are known by now: told again, what is longer than all of them can hold is not reckoned with from then on."""
         known = next((one for one in instances if one.engine), None)
-        if self.counting is not None or known is None:
+        if known is None:
+            return
+        lengths = [
+            length
+            for one, length in zip(instances, context_tokens, strict=True)
+            if one.engine in ("", known.engine)
+        ]
+        longest = None if None in lengths else max(length for length in lengths if length is not None)
+        if self.counting is not None:
+            self.counting.context_tokens = longest
             return
         section = self._section
         self._askings = [
@@ -53,11 +59,10 @@ class LateCounter:
                 # Without a tokenizer here they would cost a question to the engine for every request.
                 keys=self._tokenizer is not None or section.ask is Ask.ALWAYS,
                 block_size=known.block_size or 16,
-                context_tokens=context_tokens,
+                context_tokens=longest,
             ),
             asking=self._askings,
             tokenizer=self._tokenizer,
-            secret=self._secret,
         )
 
     async def count(self, asked: Mapping[str, object], facts: RequestFacts) -> PromptTokens | None:
@@ -72,10 +77,7 @@ class LateCounter:
         return msgspec.to_builtins(self.counting.tally) if self.counting is not None else {}
 
     async def close(self) -> None:
-        for asking in self._askings:
-            asking.close()
-        while any(asking.open_connections for asking in self._askings):
-            await asyncio.sleep(0)
+        await close_all(self._askings)
         if self.counting is not None:
             self.counting.close()
 

@@ -22,10 +22,8 @@ from vramledger.gateway.shared.address import address_from
 from vramledger.gateway.shared.fairness import share_tenants
 from vramledger.gateway.shared.keeper import SharedBudgets, SharingCounters
 from vramledger.gateway.shared.store import Store
-from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.snapshot import InstanceState, Sampled
 from vramledger.gateway.tenants.tenant import Tenants
-
-Sampled = Callable[[int, int, int | None, int | None], None]
 
 
 class LiveEngines:
@@ -52,8 +50,7 @@ class LiveEngines:
 
     @property
     def sharing(self) -> SharingCounters | None:
-        """What happened between this gateway and the store; None where it stands alone."""
-        return None if self._shared is None else self._shared.counters
+        return self._shared.counters if self._shared is not None else None
 
     async def start(self, sampled: Sampled, ask_again: Callable[[], None]) -> None:
         for watch in self._live.watches:
@@ -133,7 +130,7 @@ async def opened(
     """Asks each engine once; those that do not answer are asked on. Raises InputError for a policy that contradicts itself."""
     changes = {**config.policy.changes(), "weights": weights}
     shared = _shared(config.shared)
-    names = [one.name or one.url for one in config.upstream]
+    names = [one.label for one in config.upstream]
     live = await open_instances(
         upstreams,
         _goal(config.policy),

@@ -30,6 +30,10 @@ class RequestHead(msgspec.Struct, kw_only=True):
     http_11: bool
     keep_alive: bool = True
 
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that name."""
+        return next((value for key, value in self.headers if key == name), None)
+
 
 class ResponseHead(msgspec.Struct, kw_only=True):
     """An engine's status line and headers. `length` is None where the body ends by its chunks or with the connection."""
@@ -56,7 +60,7 @@ def fault_of(head: RequestHead) -> tuple[int, str, str] | None:
         return 400, "bad-request", "an HTTP/1.1 request has one Host header"
     if not head.target.startswith(b"/") and head.target != b"*":
         return 400, "bad-target", "the request target is not a path"
-    coding = next((value for name, value in head.headers if name == b"transfer-encoding"), None)
+    coding = head.header(b"transfer-encoding")
     if coding is not None:
         if not head.http_11:
             return 400, "bad-request", "HTTP/1.0 has no Transfer-Encoding"

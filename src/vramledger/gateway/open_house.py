@@ -8,7 +8,8 @@ from typing import Any
 from vramledger.gateway.admitter import Admitter, Decision, Ending, RequestFacts, Verdict
 from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.policy_section import Deciding
-from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.shared.keeper import SharingCounters
+from vramledger.gateway.snapshot import InstanceState, Sampled
 
 
 class AdmitAll:
@@ -35,13 +36,10 @@ class OpenHouse:
 
     def __init__(self, config: GatewayConfig) -> None:
         self.admitter: Admitter = AdmitAll(len(config.upstream))
-        self._instances = tuple(
-            InstanceState(name=one.name or one.url, engine=one.engine) for one in config.upstream
-        )
+        self.sharing: SharingCounters | None = None
+        self._instances = tuple(InstanceState(name=one.label, engine=one.engine) for one in config.upstream)
 
-    async def start(
-        self, sampled: Callable[[int, int, int | None, int | None], None], ask_again: Callable[[], None]
-    ) -> None: ...
+    async def start(self, sampled: Sampled, ask_again: Callable[[], None]) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -23,7 +23,8 @@ from vramledger.gateway.late_counter import LateCounter
 from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.gateway.secret_sources import secret_from
 from vramledger.gateway.settings import Upstream, upstream_from_url
-from vramledger.gateway.snapshot import GatewayState, InstanceState, gateway_state
+from vramledger.gateway.shared.keeper import SharingCounters
+from vramledger.gateway.snapshot import GatewayState, InstanceState, Sampled, gateway_state
 from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tenants.cache_salt import salting_for, together
 from vramledger.gateway.tenants.doorkeeper import Door, DoorSettings
@@ -43,11 +44,12 @@ class Engines(Protocol):
     @property
     def admitter(self) -> Admitter: ...
 
-    async def start(
-        self, sampled: Callable[[int, int, int | None, int | None], None], ask_again: Callable[[], None]
-    ) -> None:
-        """Begins to ask engines. One that is not there yet is no failure. `sampled` is told (place, when asked, blocks that the engine
-        held, blocks by the books) at each answer, and `ask_again` is called when more may be let in than before."""
+    @property
+    def sharing(self) -> SharingCounters | None:
+        """What happened between this gateway and the store that engines are shared through; None where they are not."""
+
+    async def start(self, sampled: Sampled, ask_again: Callable[[], None]) -> None:
+        """Begins to ask engines. One that is not there yet is no failure. `ask_again` is called when more may be let in than before."""
 
     async def close(self) -> None: ...
 
@@ -91,13 +93,15 @@ class GatewayService:
         self._tls = tls_context(config)
         upstreams = upstreams_of(config)
         self.counter = LateCounter(config.tokens, upstreams)
+        admin_token = _admin_token(config)
         self.telemetry = Telemetry(
             tenants=tuple(config.tenants),
             models=config.telemetry.models,
-            instances=[one.name or one.url for one in config.upstream],
+            instances=[one.label for one in config.upstream],
             log=Path(config.telemetry.request_log) if config.telemetry.request_log else None,
             traces=config.telemetry.traces,
             memory=memory,
+            sharing=engines.sharing,
             engine_of=lambda place: engines.instances()[place].engine,
         )
         self.gateway = Gateway(
@@ -113,7 +117,7 @@ class GatewayService:
         """Where an Envoy asks, once started, if the configuration has one."""
         self.admin: AdminServer | None = None
         if config.admin.listen:
-            self.admin = AdminServer(self, token=_admin_token(config))
+            self.admin = AdminServer(self, token=admin_token)
         self.reloads = self.failed_reloads = 0
         self.stopping = asyncio.Event()
         """Set when somebody wants it to end."""
@@ -129,7 +133,6 @@ class GatewayService:
                 self.config,
                 doorkeeper=self.door,
                 counter=self.counter,
-                observers=self.telemetry.observers,
             )
             if self.admin is not None:
                 await self.admin.start(*address(self.config.admin.listen, "admin.listen"))
@@ -161,7 +164,7 @@ class GatewayService:
         await self.gateway.close()
         await self.counter.close()
         await self.engines.close()
-        self.telemetry.close()
+        await asyncio.to_thread(self.telemetry.close)
         if self.admin is not None:
             await self.admin.close()
 
@@ -261,7 +264,8 @@ class GatewayService:
         while True:
             try:
                 instances = self.engines.instances()
-                self.counter.engines_known(instances, self.engines.context_tokens(0))
+                lengths = [self.engines.context_tokens(place) for place in range(len(instances))]
+                self.counter.engines_known(instances, lengths)
                 engines = {instance.engine for instance in instances}
                 engine = engines.pop() if len(engines) == 1 else ""
                 self.gateway.reads_as(engine)
@@ -315,7 +319,7 @@ def upstreams_of(config: GatewayConfig) -> tuple[Upstream, ...]:
         )
     found = []
     for one in config.upstream:
-        key = secret_from(env=one.key_env, file=one.key_file, what=f"the key of {one.name or one.url}")
+        key = secret_from(env=one.key_env, file=one.key_file, what=f"the key of {one.label}")
         upstream = upstream_from_url(one.url)
         authorization = b"Bearer " + key if key is not None else b""
         found.append(msgspec.structs.replace(upstream, authorization=authorization))

@@ -5,13 +5,17 @@ None is what nobody knows; it is never told as 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
     from vramledger.gateway.gateway import Gateway
+
+
+Sampled = Callable[[int, int, int | None, int | None], None]
+"""Told when an engine answered how it is: its place, when it was asked (ns), and the blocks that it held then by its word and by the books."""
 
 
 class InstanceState(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ class Telemetry:
     """Metrics always, a log of requests where a file is named, traces where an endpoint is.
 
     `observers` go to the gateway. `tenants`, `models` and `instances` are names from the configuration; without `models` those of completed
-    requests are learned. `memory` is what is known of engines' devices beforehand, for what they do not say themselves. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
+    requests are learned. `memory` is what is known of engines' devices beforehand, for what they do not say themselves.
+    `sharing` counts what happened between this gateway and the store, where several share engines. `engine_of` says which engine an instance is, by its number. Raises InputError where a library is not installed.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Telemetry:
         models: Sequence[str] = (),
         instances: Sequence[str] = (),
         memory: Sequence[MemoryFacts] = (),
+        sharing: SharingCounters | None = None,
         log: Path | None = None,
         traces: TraceSettings | None = None,
         engine_of: Callable[[int], str] = lambda instance: "",
@@ -49,8 +51,7 @@ class Telemetry:
         self._memory = dict(enumerate(memory))
         self.log = RequestLog(log) if log is not None else None
         self.blocks_back = BlocksBack(self._blocks_back)
-        self.sharing: SharingCounters | None = None
-        """What happened between this gateway and the store, where several share engines."""
+        self._sharing = sharing
         self.tracing: Tracing | None = None
         self._sink: SpanSink | None = None
         if traces is not None:
@@ -101,8 +102,8 @@ class Telemetry:
         )
         yield from gateway_series(state)
         yield from counter_series(counters)
-        if self.sharing is not None:
-            yield from counter_series(self.sharing)
+        if self._sharing is not None:
+            yield from counter_series(self._sharing)
         yield from self.requests.series()
         failures = observers.failures if observers is not None else 0
         yield Series(metric=table.OBSERVER_FAILURES, values=[((), failures)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from vramledger.gateway.counters import Counters
@@ -109,6 +110,15 @@ class UpstreamAsking:
         """Ends everything; what was being asked fails."""
         self._closed = True
         self._pool.close()
+
+
+async def close_all(askings: Iterable[UpstreamAsking]) -> None:
+    """Ends everything, and returns when no connection is left."""
+    askings = list(askings)
+    for asking in askings:
+        asking.close()
+    while any(asking.open_connections for asking in askings):
+        await asyncio.sleep(0)
 
 
 class _Closed(AskingFailed):

@@ -10,7 +10,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from vramledger.gateway.admitter import Decision, Kind, RequestFacts
+from vramledger.gateway.admitter import Decision, Kind, PromptTokens, RequestFacts
 from vramledger.gateway.desk import Refused, Ticket
 from vramledger.gateway.envoy import wire
 from vramledger.gateway.envoy.answer import FROM_ENGINE, WatchedAnswer
@@ -56,6 +56,7 @@ class Dialogue:
         self._record: RequestRecord | None = None
         self._ticket: Ticket | None = None
         self._status = 0
+        self._prompt: PromptTokens | None = None
         self.answer: WatchedAnswer | None = None
         self.is_let_in = False
         """Whether Envoy was told to go on with it: from then it may go on without us."""
@@ -176,12 +177,12 @@ class Dialogue:
         del sent, sent_head, sent_body
         refused = await self._enter(facts, asked if self._house.counter is not None else {})
         if refused is not None:
-            await self._refuse(refusal(refused))
+            await self._refuse(refusal(refused, self._prompt))
         elif self._ticket is not None:
             picked = pick(self._house.endpoints, self._ticket.decision, said.subset)
             if isinstance(picked, Decision):
                 self._house.counters.unavailable += 1
-                await self._refuse(refusal(picked))
+                await self._refuse(refusal(picked, self._prompt))
                 return
             change = with_pick(change, picked, head)
             self.answer = WatchedAnswer(self._house, self._ticket, picked)
@@ -235,6 +236,7 @@ class Dialogue:
             facts = replace(facts, prompt=await counter.count(asked, facts))
             if self._record is not None:
                 self._record.facts = facts
+        self._prompt = facts.prompt
         del asked
         self._ticket = await self._house.desk.enter(facts, self._record)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.config_sections import EnvoySection, endpoint_of
 from vramledger.gateway.envoy.ext_proc import ProcessorTls, serve_ext_proc
 from vramledger.gateway.gateway import Gateway
-from vramledger.gateway.record import Observer
 from vramledger.gateway.stages import Doorkeeper, PromptCounter
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ async def processor_beside(
     *,
     doorkeeper: Doorkeeper | None,
     counter: PromptCounter | None,
-    observers: Sequence[Observer],
 ) -> ExtProcServer | None:
     """None where the configuration has none. Raises InputError for an address or a certificate that cannot be used, and SourceError."""
     if not config.envoy.listen:
@@ -37,7 +34,7 @@ async def processor_beside(
         config.envoy.listen,
         doorkeeper=doorkeeper,
         counter=counter,
-        observers=observers,
+        observers=[gateway.observers] if gateway.observers is not None else [],
         limits=config.limits,
         timeouts=config.timeouts,
         counters=gateway.counters,

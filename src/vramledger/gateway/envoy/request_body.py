@@ -26,7 +26,7 @@ class BodyReader:
     async def read(self, head: RequestHead, receive: Callable[[], Awaitable[Said | None]]) -> Reply | bool:
         """True when it is whole, False when the stream ended before, or the answer to one that is too large."""
         most = self._house.limits.body_bytes
-        length = next((value for name, value in head.headers if name == b"content-length"), b"")
+        length = head.header(b"content-length") or b""
         if length.isdigit() and int(length[:20]) > most:
             return too_large(most)
         parts: list[bytes] = []

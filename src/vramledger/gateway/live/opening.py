@@ -18,7 +18,7 @@ from vramledger.gateway.live.instance import Instance
 from vramledger.gateway.live.watching import EngineWatch
 from vramledger.gateway.settings import Upstream
 from vramledger.gateway.shared.budget import Budget
-from vramledger.gateway.upstream_asking import UpstreamAsking
+from vramledger.gateway.upstream_asking import UpstreamAsking, close_all
 
 INTERVAL_S = 1.0
 
@@ -60,10 +60,7 @@ class LiveAdmitter(PolicyAdmitter):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        for asking in self.askings:
-            asking.close()
-        while any(asking.open_connections for asking in self.askings):
-            await asyncio.sleep(0)
+        await close_all(self.askings)
 
 
 async def open_instances(
@@ -106,7 +103,11 @@ async def open_instances(
         admitter.watches.append(
             EngineWatch(instance, asking, known, admitter, interval_s=interval_s, clock_ns=clock_ns)
         )
-    await asyncio.gather(*(watch.look() for watch in admitter.watches))
+    try:
+        await asyncio.gather(*(watch.look() for watch in admitter.watches))
+    except BaseException:
+        await admitter.close()
+        raise
     return admitter
 
 

@@ -14,6 +14,7 @@ from vramledger.gateway.live.capacity import Capacity, Given, capacity_of, of_re
 from vramledger.gateway.live.engine_state import EngineState, state_of
 from vramledger.gateway.live.instance import Condition, Instance
 from vramledger.gateway.memory_facts import measured_memory
+from vramledger.gateway.snapshot import Sampled
 from vramledger.gateway.upstream_asking import AskingFailed, EngineAnswer, UpstreamAsking
 from vramledger.gateway.upstream_pool import UpstreamUnreachable
 from vramledger.measurement import Measurement
@@ -52,8 +53,7 @@ class EngineWatch:
         self._wake = asyncio.Event()
         self._replicas = 1
         self._metrics_path: str | None = None
-        self.sampled: Callable[[int, int, int | None, int | None], None] | None = None
-        """Told the instance's place, when it was asked, and what it and the books held then, each time that it answered."""
+        self.sampled: Sampled | None = None
         instance.ask_now = self._wake.set
         instance.engine = given.engine or ""
 

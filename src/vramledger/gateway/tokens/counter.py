@@ -91,6 +91,8 @@ class Counting:
         stay the caller's to close. `secret` (up to 64 bytes) makes identities of blocks comparable between gateways; otherwise it is random.
         """
         self.settings = settings
+        self.context_tokens = settings.context_tokens
+        """The longest prompt and output that an engine takes, once that is known."""
         self.tally = CountingTally()
         self._secret = secret or secrets.token_bytes(32)
         self._off_loop = OffLoop(most=settings.waiting)
@@ -261,7 +263,7 @@ class Counting:
         return self._bounded(length, shape.text_bytes + _around(facts.kind, shape), shape)
 
     def _bounded(self, length: Length, bound: int, shape: PromptShape) -> PromptTokens:
-        context = self.settings.context_tokens
+        context = self.context_tokens
         if shape.media or shape.is_open:
             more = shape.media * MEDIA_TOKENS + (OPEN_TOKENS if shape.is_open else 0)
             bound = max(bound, context) if context is not None else bound + more
