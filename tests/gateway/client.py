@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from vramledger.gateway.settings import Limits, Timeouts, Upstream
 from vramledger.gateway.stages import PromptCounter
 
 CHAT = "/v1/chat/completions"
+WAIT_S = 60
 
 
 class Answer(NamedTuple):
@@ -44,7 +46,7 @@ def request(
 
 async def read_answer(reader: asyncio.StreamReader, *, has_body: bool = True) -> Answer:
     """An answer that does not come fails the test instead of holding it up for ever."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         return await _read_answer(reader, has_body=has_body)
 
 
@@ -108,10 +110,14 @@ async def gateway_to(
     assert gateway.held.bytes == 0
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that must come; a test that waits in vain fails by its own limit of turns."""
-    for _ in range(4000):
-        if condition():
-            return
+async def until(condition: Callable[[], bool], what: str = "") -> None:
+    """Waits for something that must come, and fails after a time that no slow machine needs."""
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, what or "it never came"
         await asyncio.sleep(0.005)
-    raise AssertionError("it never came")
+
+
+def wait_until(condition: Callable[[], bool], what: str = "") -> None:
+    """The same for a test without an event loop."""
+    asyncio.run(until(condition, what))

@@ -11,9 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.client import Answer, read_answer
-
-LIMIT_S = 60
+from gateway.client import WAIT_S, Answer, read_answer
 
 
 class GatewayProcess:
@@ -26,7 +24,7 @@ class GatewayProcess:
     async def event(self, name: str) -> dict[str, Any]:
         """The next event of that name."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while line := await self.process.stdout.readline():
                 self.events.append(json.loads(line))
                 if self.events[-1]["event"] == name:
@@ -39,7 +37,7 @@ class GatewayProcess:
 
     async def ended(self) -> tuple[int, str]:
         """Its exit code, and everything that it said but did not yet."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             out, err = await self.process.communicate()
         self.events += [json.loads(line) for line in out.splitlines()]
         assert self.process.returncode is not None
@@ -62,7 +60,8 @@ async def gateway_process(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            async with asyncio.timeout(WAIT_S):
+                await process.wait()
 
 
 async def admin(port: int, target: str, *, method: str = "GET", headers: str = "") -> Answer:

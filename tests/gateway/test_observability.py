@@ -324,7 +324,9 @@ def test_the_page_knows_all_attributes_and_fields() -> None:
 def test_alerts_by_promtool() -> None:
     folder = DEPLOY / "prometheus"
     for command in (["check", "config", "prometheus.yml"], ["test", "rules", "vramledger-alerts.test.yml"]):
-        done = subprocess.run(["promtool", *command], cwd=folder, check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            ["promtool", *command], cwd=folder, check=False, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.client import ask, gateway_to, request, until
+from gateway.client import ask, gateway_to, request, until, wait_until
 from gateway.engine import USAGE, Call, Engine
 from gateway.policies import Says
 from gateway.test_records import NUMBERS
@@ -25,14 +24,6 @@ FACTS = RequestFacts(number=3, kind=Kind.CHAT, model="m", prompt_bytes=5, arriva
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def wait_for(path: Path, many: int) -> None:
-    for _ in range(3000):
-        if path.exists() and path.read_bytes().count(b"\n") >= many:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the lines never came")
 
 
 def test_a_request_is_one_line_without_its_prompt(tmp_path: Path) -> None:
@@ -92,7 +83,7 @@ def test_a_rotated_file_is_left_when_told(tmp_path: Path) -> None:
     path, old = tmp_path / "requests.log", tmp_path / "requests.log.1"
     log = RequestLog(path)
     log.ended(RequestRecord(facts=FACTS))
-    wait_for(path, 1)
+    wait_until(lambda: path.exists() and b"\n" in path.read_bytes())
     path.rename(old)
     log.reopen()
     log.ended(RequestRecord(facts=FACTS))

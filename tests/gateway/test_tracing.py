@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
-from gateway.client import ask, gateway_to, request, until
+from gateway.client import ask, gateway_to, request, until, wait_until
 from gateway.collector import Collector, attributes, collector, told
 from gateway.engine import EVENT_STREAM, USAGE, WORD, Call, Engine, event
 from gateway.policies import Places, Says
@@ -50,14 +50,6 @@ class Kept:
         self.taken.append((trace, list(spans)))
 
     def close(self, within_s: float) -> None: ...
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def test_a_request_is_a_tree_of_spans() -> None:
@@ -217,7 +209,7 @@ def test_a_collector_that_hangs_holds_up_nobody_and_fills_nothing() -> None:
         sink.close(0.05)
         assert sink.exported == 0
         taken.go_on.set()
-        wait_for(lambda: sink.exported > 0)
+        wait_until(lambda: sink.exported > 0)
 
 
 def test_a_collector_that_refuses_loses_what_it_was_sent() -> None:
@@ -228,7 +220,7 @@ def test_a_collector_that_refuses_loses_what_it_was_sent() -> None:
             RequestTrace(trace_id=1, span_id=2, is_sampled=True),
             [SpanDescription(name="s", start_ns=1, end_ns=2)],
         )
-        wait_for(lambda: sink.lost == 1)
+        wait_until(lambda: sink.lost == 1)
         sink.close(30)
     assert (sink.made, sink.exported, sink.lost) == (1, 0, 1)
 

@@ -102,7 +102,7 @@ def running(config: str) -> Iterator[Envoy]:
             yield Envoy(process, port, admin_port)
         finally:
             process.kill()
-            process.wait()
+            process.wait(START_S)
 
 
 def asked(admin_port: int, path: str, *, method: str = "GET") -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+END_S = 60.0
 
 
 class Processor:
@@ -30,7 +31,7 @@ class Processor:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(END_S)
 
     def _line(self) -> dict[str, Any]:
         assert self.process.stdout is not None

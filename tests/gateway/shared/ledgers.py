@@ -8,8 +8,9 @@ from typing import Protocol, cast
 import valkey
 from valkey.exceptions import ResponseError
 
+from gateway.client import WAIT_S
 from gateway.shared.ledger_model import Ledger, Refused
-from gateway.shared.valkey_server import WAIT_S, ValkeyServer
+from gateway.shared.valkey_server import ValkeyServer
 from vramledger.gateway.shared.terms import SCRIPT, Answer, Ask, answer_from
 
 KEY = "test:grants:{one}"

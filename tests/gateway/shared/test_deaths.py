@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shared.gateways import BLOCKS, gateway, part, until
+from gateway.client import WAIT_S, until
+from gateway.shared.gateways import BLOCKS, gateway, part
 from gateway.shared.hammer import QUICK, Engine
-from gateway.shared.valkey_server import WAIT_S, ValkeyServer, needs_valkey, valkey_server
+from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
 from vramledger.gateway.shared.grant import Standing
 
 pytestmark = needs_valkey
@@ -52,7 +53,7 @@ def hammers(
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=WAIT_S)
 
 
 def test_processes_that_hammer_never_hold_more_than_there_is(server: ValkeyServer, tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_killed_gateway_s_blocks_come_back_after_its_lease(server: ValkeyServe
         with hammers(server, tmp_path / "counts", 1) as (process,):
             await until(held)
             process.kill()
-            process.wait()
+            process.wait(WAIT_S)
             survivor.start()
             await until(lambda: grant.answer is not None and grant.answer.gateways == 2)
             assert grant.other_blocks > 0

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from gateway.shared.gateways import gateway, part, until
+from gateway.client import until
+from gateway.shared.gateways import gateway, part
 from gateway.shared.valkey_server import needs_valkey, valkey_server
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.fair_queue import FairQueue

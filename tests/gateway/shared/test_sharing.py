@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.shared.gateways import gateway, part, until
+from gateway.client import until
+from gateway.shared.gateways import gateway, part
 from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
 
 pytestmark = needs_valkey

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shared.gateways import part, until
+from gateway.client import until
+from gateway.shared.gateways import part
 from gateway.shared.hammer import QUICK
 from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
 from vramledger.errors import InputError

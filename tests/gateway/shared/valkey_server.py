@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.client import WAIT_S
 from vramledger.gateway.shared.address import StoreAddress
-
-WAIT_S = 60
 
 
 def server_program() -> Path | None:
@@ -74,7 +73,7 @@ class ValkeyServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(WAIT_S)
             self._process = None
 
     def stop(self) -> None:

