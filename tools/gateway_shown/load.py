@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
+from tools.ranks import nearest_rank
+
 from vramledger.experiment.answer import Answer, Question
 from vramledger.experiment.open_loop import NS_PER_S, OpenLoop
 from vramledger.gateway.settings import Upstream
@@ -76,9 +78,7 @@ def asked(port: int, questions: Iterable[Question]) -> list[Answer]:
 
 def figures(answers: list[Answer], first_token_s: float) -> dict[str, Any]:
     """What became of them. Good are those that came whole and began in time."""
-    first_s = sorted(
-        after / NS_PER_S for one in answers if one.whole and (after := one.first_token_after_ns) is not None
-    )
+    first_ns = [after for one in answers if one.whole and (after := one.first_token_after_ns) is not None]
     whole = [one for one in answers if one.whole]
     in_time = [one for one in whole if (one.first_token_after_ns or 0) <= first_token_s * NS_PER_S]
     return {
@@ -91,13 +91,13 @@ def figures(answers: list[Answer], first_token_s: float) -> dict[str, Any]:
         "failed otherwise": sum(
             one.status not in (200, 400, 429, 503) and not one.left for one in answers
         ),
-        "first_token_p50_s": _at(first_s, 50),
-        "first_token_p99_s": _at(first_s, 99),
+        "first_token_p50_s": _percentile_s(first_ns, 50),
+        "first_token_p99_s": _percentile_s(first_ns, 99),
         "output_tokens": sum(one.output_tokens or 0 for one in whole),
         "lasted_s": max(one.end_ns for one in answers) / NS_PER_S,
         "errors": dict(Counter(one.error for one in answers if one.error).most_common(4)),
     }  # fmt: skip
 
 
-def _at(ranked: list[float], percent: int) -> float | None:
-    return ranked[-(-percent * len(ranked) // 100) - 1] if ranked else None
+def _percentile_s(values_ns: list[int], percent: int) -> float | None:
+    return nearest_rank(values_ns, percent) / NS_PER_S if values_ns else None

