@@ -38,8 +38,8 @@ asked, which takes the same thread 1.5 ms, and 27 ms with 256 tenants and 32 mod
 of those that begin a trace; others follow their client's choice). A thread of its own writes and sends; what it cannot keep up with is lost and
 counted (`vramledger_request_log_lines_total`, `vramledger_spans_total`).
 
-To begin: `prometheus --config.file=deploy/prometheus/prometheus.yml --web.listen-address=127.0.0.1:9091` beside a gateway on this machine (its admin
-port is 9090), and in Grafana Dashboards, New, Import with the dashboard's file. On another machine give the admin port a token
+To begin: `prometheus --config.file=deploy/prometheus/prometheus.yml` beside a gateway on this machine (its admin port is 8099), and in
+Grafana Dashboards, New, Import with the dashboard's file. On another machine give the admin port a token
 (`admin.token_env`) and Prometheus the same one (`authorization`).
 """
 

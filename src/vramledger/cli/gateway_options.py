@@ -45,7 +45,7 @@ def gateway_options() -> list[GroupedOption]:
             help="What becomes of requests that generate and have no price here (audio, rerank, ...).",
             group=CLIENTS,
         ),
-        _text("admin", "HOST:PORT", 'Metrics, state, drain and reload; 127.0.0.1:9090 by default, "" for none.', ADMIN),
+        _text("admin", "HOST:PORT", 'Metrics, state, drain and reload; 127.0.0.1:8099 by default, "" for none.', ADMIN),
         _text("admin_token_env", "NAME", "Environment variable with the admin port's token.", ADMIN),
         GroupedOption(
             ["drain", "--drain"],

@@ -63,7 +63,7 @@ class SaltSection(msgspec.Struct, frozen=True, kw_only=True):
 class AdminSection(msgspec.Struct, frozen=True, kw_only=True):
     """`[admin]`: metrics, health, state, draining and reloading, on a port of its own."""
 
-    listen: str = "127.0.0.1:9090"
+    listen: str = "127.0.0.1:8099"
     """HOST:PORT; "" for none."""
     token_env: str = ""
     """The environment variable with the token that it asks for. Needed where it listens on anything but this machine's own address."""
