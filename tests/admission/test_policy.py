@@ -102,17 +102,24 @@ def test_one_that_ends_soon_makes_room_for_one_that_grows_late() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "why"),
     [
-        candidate(1, prompt=100),
-        candidate(1, prompt=60, bound=30),
-        candidate(1, prompt=4, bound=4, branches=9),
-        candidate(1, prompt=30, bound=8, branches=3),
+        (
+            candidate(1, prompt=100),
+            "its prompt has 100 tokens, and the model takes 100, of which the answer needs one at least",
+        ),
+        (candidate(1, prompt=60, bound=30), "needs 23 blocks, and there are 20 in all"),
+        (
+            candidate(1, prompt=4, bound=4, branches=9),
+            "asks for 9 sequences at once, and the engine runs 8 at the most",
+        ),
+        (candidate(1, prompt=30, bound=8, branches=3), "needs 30 blocks, and there are 20 in all"),
     ],
 )
-def test_what_never_fits_is_refused_at_once(asked: Candidate) -> None:
+def test_what_never_fits_is_refused_at_once(asked: Candidate, why: str) -> None:
     decision = policy().at_arrival(asked, View(20), 0)
     assert (decision.answer, decision.rule, decision.retry_at_ps) == (Admission.REJECT, Rule.NEVER_FITS, None)
+    assert decision.why() == why
 
 
 @pytest.mark.parametrize("reservation", list(Reservation))

@@ -52,7 +52,8 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
     once with it, of `limit_blocks` that may be. `exceeded_probability` is how probably the pool would be exceeded, erring to the careful side (`risk`).
     `retry_at_ps` is when asking again may help: an estimate, and None where nothing lets one. `possible_first_token_ps` and
     `possible_end_ps` are the earliest instants that a request with a deadline could have had, `possible_output_tokens` the output that
-    could have been done by its deadline.
+    could have been done by its deadline. Of a request that never fits the count that is too large is beside its limit: `prompt_tokens` beside
+    `limit_tokens`, the model's length, or `sequences` beside `limit_sequences`; where both are None it is `need_blocks`.
     """
 
     identity: int
@@ -73,6 +74,10 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
     possible_first_token_ps: int | None = None
     possible_end_ps: int | None = None
     possible_output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    limit_tokens: int | None = None
+    sequences: int | None = None
+    limit_sequences: int | None = None
 
     def why(self) -> str:
         """The rule and its numbers in a sentence."""
@@ -82,7 +87,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
             case Rule.FITS:
                 return f"needs {need}, {free} free; all that runs holds {peak}"
             case Rule.NEVER_FITS:
-                return f"needs {need}, and there are {self.limit_blocks:,} in all, or is longer than the model allows"
+                return self._too_large(need)
             case Rule.FREE_BLOCKS:
                 return f"its prompt has no room now: {free} free"
             case Rule.FUTURE_PEAK:
@@ -103,6 +108,16 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
                 return f"{counted(self.queued_requests, 'request')} of {self.queued_tokens:,} tokens wait already"
             case Rule.QUEUE_AGE:
                 return "it has waited as long as a request may"
+
+    def _too_large(self, need: str) -> str:
+        if self.limit_tokens is not None:
+            return (
+                f"its prompt has {counted(self.prompt_tokens or 0, 'token')}, and the model takes {self.limit_tokens:,}, "
+                "of which the answer needs one at least"
+            )
+        if self.limit_sequences is not None:
+            return f"asks for {counted(self.sequences or 0, 'sequence')} at once, and the engine runs {self.limit_sequences:,} at the most"
+        return f"needs {need}, and there are {self.limit_blocks:,} in all"
 
     def _possible(self) -> str:
         instants = (

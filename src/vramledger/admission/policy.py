@@ -229,13 +229,18 @@ class Policy:
         """Whether it can never be served, or would miss a deadline even if it were let in now."""
         candidate, settings = case.candidate, self._settings
         blocks = self._room.blocks_if_alone(case)
-        if (
-            candidate.prompt_tokens + 1 > settings.max_model_len
-            or blocks > settings.limit_blocks
-            or candidate.branches > settings.max_running
-        ):
-            decision = self._decision(case, Admission.REJECT, Rule.NEVER_FITS, now_ps)
-            return replace(decision, need_blocks=blocks, limit_blocks=settings.limit_blocks)
+        is_long = candidate.prompt_tokens + 1 > settings.max_model_len
+        is_wide = candidate.branches > settings.max_running
+        if is_long or is_wide or blocks > settings.limit_blocks:
+            return replace(
+                self._decision(case, Admission.REJECT, Rule.NEVER_FITS, now_ps),
+                need_blocks=blocks,
+                limit_blocks=settings.limit_blocks,
+                prompt_tokens=candidate.prompt_tokens,
+                limit_tokens=settings.max_model_len if is_long else None,
+                sequences=candidate.branches,
+                limit_sequences=settings.max_running if is_wide and not is_long else None,
+            )
         if candidate.first_token_deadline_ps is None and candidate.deadline_ps is None:
             return None
         possible = self._possible(case, now_ps)
