@@ -42,6 +42,9 @@ def test_a_stream_outlives_a_drain(server: int, tmp_path: Path) -> None:
             admin_port = (await running.event("admin"))["port"]
             up = await running.event("engine-up")
             assert (up["engine"], up["total_blocks"]) == ("llamacpp", CELLS)
+            assert f"{CELLS:,} KV tokens, 2 sequences at once" in up["message"]
+            assert (up["reservation"], up["when_full"]) == ("no-evict", "fail")
+            assert "2 slots" in (await running.event("engine-note"))["message"]
             salts = await running.event("cache-salt")
             assert "no cache salt" in salts["message"]
 
@@ -54,6 +57,7 @@ def test_a_stream_outlives_a_drain(server: int, tmp_path: Path) -> None:
                 port, request(headers=key, prompt="", messages=[{"role": "user", "content": "word " * 4000}])
             )
             assert (never.status, never.error["code"]) == (400, "never-fits")
+            assert f"the model takes {CELLS:,}, of which the answer" in never.error["message"]
 
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(

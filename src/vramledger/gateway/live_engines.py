@@ -78,6 +78,20 @@ class LiveEngines:
         capacity = self._live.instances[place].capacity
         return capacity.max_model_len if capacity is not None else None
 
+    def terms(self, place: int) -> dict[str, Any]:
+        instance = self._live.instances[place]
+        capacity, settings = instance.capacity, instance.settings
+        if capacity is None or settings is None:
+            return {}
+        return {
+            "max_running": settings.max_running,
+            "max_model_len": settings.max_model_len,
+            "when_full": capacity.when_full.value,
+            "reservation": settings.reservation.value,
+            "goal": _goal(self._section).value,
+            "notes": list(capacity.notes),
+        }
+
     def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
         given = config.policy.changes()
         before = dict(self._changes)
@@ -100,7 +114,7 @@ class LiveEngines:
         found: dict[str, Any] = {
             "decided_by": "policy",
             "goal": _goal(self._section).value,
-            "notes": self._live.notes,
+            "engines": {one.name: self.terms(one.place) for one in self._live.instances},
             "problems": self._live.problems,
         }
         if self._shared is not None:

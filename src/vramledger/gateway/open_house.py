@@ -52,6 +52,9 @@ class OpenHouse:
     def context_tokens(self, place: int) -> int | None:
         return None
 
+    def terms(self, place: int) -> dict[str, Any]:
+        return {}
+
     def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
         return ("policy.decided_by",) if config.policy.decided_by is not Deciding.NOBODY else ()
 

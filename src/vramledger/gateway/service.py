@@ -62,6 +62,9 @@ class Engines(Protocol):
     def context_tokens(self, place: int) -> int | None:
         """The longest prompt and output of an engine, where that is known."""
 
+    def terms(self, place: int) -> dict[str, Any]:
+        """What an engine is taken to allow and by which policy requests go in, and `notes` on what of that is doubted; empty while it is not known."""
+
     def adopt(self, config: GatewayConfig, weights: dict[int, int]) -> tuple[str, ...]:
         """Other settings of the policy, and tenants' weights by number; gives the names of settings that it cannot change. Raises
         InputError, and then nothing has changed."""
@@ -121,7 +124,7 @@ class GatewayService:
         self.reloads = self.failed_reloads = 0
         self.stopping = asyncio.Event()
         """Set when somebody wants it to end."""
-        self._up: list[bool | None] = [None] * len(config.upstream)
+        self._known: list[tuple[bool, dict[str, Any]] | None] = [None] * len(config.upstream)
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -272,8 +275,11 @@ class GatewayService:
                 if self.processor is not None:
                     self.processor.reads_as(engine)
                 for place, instance in enumerate(instances):
-                    if instance.is_up is not None and instance.is_up != self._up[place]:
-                        self._up[place] = instance.is_up
+                    if instance.is_up is None:
+                        continue
+                    known = instance.is_up, self.engines.terms(place) if instance.is_up else {}
+                    if known != self._known[place]:
+                        self._known[place] = known
                         self._tell_of(place, instance)
                 self._choose_salts()
             except Exception:
@@ -287,12 +293,14 @@ class GatewayService:
                 "engine-away", f"{instance.name} does not answer: what needs it gets 503 until it does", facts
             )
             return
+        terms = self.engines.terms(place)
         version = self.engines.version(place)
-        pool = ""
-        if instance.total_blocks is not None and instance.block_size is not None:
-            pool = f", {instance.total_blocks:,} blocks of {instance.block_size}"
         engine = " ".join(word for word in (instance.engine or "an unknown engine", version) if word)
-        self._told("engine-up", f"{instance.name} is {engine}{pool}", facts)
+        self._told(
+            "engine-up", f"{instance.name} is {engine}{_pool(instance)}{_terms(terms)}", {**facts, **terms}
+        )
+        for note in terms.get("notes", ()):
+            self._told("engine-note", f"{instance.name}: {note}", {"upstream": instance.name})
 
     def _choose_salts(self) -> None:
         if self._salt_secret is None or not self.door.tenants:
@@ -309,6 +317,24 @@ class GatewayService:
         if salting.note != self.door.salting.note:
             self.door.salting = salting
             self._told("cache-salt", salting.note, {"kinds": [kind.value for kind in salting.members]})
+
+
+def _pool(instance: InstanceState) -> str:
+    if instance.total_blocks is None or instance.block_size is None:
+        return ""
+    tokens = f": {instance.total_blocks * instance.block_size:,} KV tokens"
+    return tokens + (
+        f" in {instance.total_blocks:,} blocks of {instance.block_size}" if instance.block_size > 1 else ""
+    )
+
+
+def _terms(terms: dict[str, Any]) -> str:
+    if not terms:
+        return ""
+    return (
+        f", {terms['max_running']:,} sequences at once, each of up to {terms['max_model_len']:,} tokens; "
+        f"output is reserved by {terms['reservation']}, for {terms['goal']}"
+    )
 
 
 def upstreams_of(config: GatewayConfig) -> tuple[Upstream, ...]:

@@ -221,7 +221,7 @@ def _llamacpp(told: Measurement, given: Given) -> Capacity | None:
         if is_unified and given.pool_tokens is None:
             notes.append(
                 f"the server does not say whether its {slots} slots share {length:,} cells or have as many each; as though they shared them, until they "
-                "hold more than that"
+                "hold more than that (kv_unified in [[upstream]] settles it)"
             )
     return Capacity(
         engine="llamacpp",

@@ -92,6 +92,11 @@ class Instance:
         return self._policy
 
     @property
+    def settings(self) -> PolicySettings | None:
+        """What its policy goes by; None until it is known what the engine has."""
+        return self._settings
+
+    @property
     def block_tokens(self) -> int:
         return self._sizes.block_tokens
 
