@@ -42,9 +42,9 @@ def test_a_stream_outlives_a_drain(server: int, tmp_path: Path) -> None:
             admin_port = (await running.event("admin"))["port"]
             up = await running.event("engine-up")
             assert (up["engine"], up["total_blocks"]) == ("llamacpp", CELLS)
-            assert f"{CELLS:,} KV tokens, 2 sequences at once" in up["message"]
+            assert f"{CELLS:,} KV tokens, 2 sequences at once" in str(up["message"])
             assert (up["reservation"], up["when_full"]) == ("no-evict", "fail")
-            assert "2 slots" in (await running.event("engine-note"))["message"]
+            assert "2 slots" in str((await running.event("engine-note"))["message"])
             salts = await running.event("cache-salt")
             assert "no cache salt" in salts["message"]
 
