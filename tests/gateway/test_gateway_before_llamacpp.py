@@ -57,7 +57,7 @@ def test_a_stream_outlives_a_drain(server: int, tmp_path: Path) -> None:
                 port, request(headers=key, prompt="", messages=[{"role": "user", "content": "word " * 4000}])
             )
             assert (never.status, never.error["code"]) == (400, "never-fits")
-            assert f"the model takes {CELLS:,}, of which the answer" in never.error["message"]
+            assert f"the model takes {CELLS:,}, of which the answer" in str(never.error["message"])
 
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(
