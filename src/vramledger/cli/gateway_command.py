@@ -71,7 +71,7 @@ async def _serve(config: GatewayConfig, flags: dict[str, Any], say: Any) -> int:
 
 
 def _described(config: GatewayConfig) -> tuple[str, dict[str, Any]]:
-    from vramledger.gateway.service import tls_context, upstreams_of
+    from vramledger.gateway.config_secrets import tls_context, upstreams_of
 
     upstreams = upstreams_of(config)
     tls_context(config)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,13 +14,11 @@ from vramledger.errors import InputError, SourceError
 from vramledger.gateway.admin import AdminServer
 from vramledger.gateway.admitter import Admitter
 from vramledger.gateway.config import GatewayConfig, address, fixed_changes
-from vramledger.gateway.config_sections import Salt
+from vramledger.gateway.config_secrets import admin_token, no_password, salt_secret, tls_context, upstreams_of
 from vramledger.gateway.envoy.from_config import processor_beside
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
 from vramledger.gateway.memory_facts import MemoryFacts
-from vramledger.gateway.secret_sources import secret_from
-from vramledger.gateway.settings import Upstream, upstream_from_url
 from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState, InstanceState, Sampled, gateway_state
 from vramledger.gateway.telemetry import Telemetry
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from vramledger.gateway.envoy.server import ExtProcServer
 
 LOG = logging.getLogger(__name__)
-SALT_BYTES = 16
 WATCH_S = 0.5
 
 
@@ -90,13 +85,13 @@ class GatewayService:
         self.engines = engines
         self._reread = reread
         self._told = told
-        self._salt_secret = _salt_secret(config)
+        self._salt_secret = salt_secret(config)
         self.door = Door(self._door_settings(config))
         self.limits = TenantLimits(engines.admitter, self.door.tenants_by_number)
         self._tls = tls_context(config)
         upstreams = upstreams_of(config)
         self.counter = LateCounter(config.tokens, upstreams)
-        admin_token = _admin_token(config)
+        token = admin_token(config)
         self.telemetry = Telemetry(
             tenants=tuple(config.tenants),
             models=config.telemetry.models,
@@ -120,7 +115,7 @@ class GatewayService:
         """Where an Envoy asks, once started, if the configuration has one."""
         self.admin: AdminServer | None = None
         if config.admin.listen:
-            self.admin = AdminServer(self, token=admin_token)
+            self.admin = AdminServer(self, token=token)
         self.reloads = self.failed_reloads = 0
         self.stopping = asyncio.Event()
         """Set when somebody wants it to end."""
@@ -227,7 +222,7 @@ class GatewayService:
         if self.processor is not None:
             self.processor.adopt(config.limits, config.timeouts)
         if self._tls is not None:
-            self._tls.load_cert_chain(config.tls_cert, config.tls_key or None, password=_no_password)
+            self._tls.load_cert_chain(config.tls_cert, config.tls_key or None, password=no_password)
         self.config = config
         fixed = (*fixed, *kept_by_policy)
         self.reloads += 1
@@ -335,57 +330,3 @@ def _terms(terms: dict[str, Any]) -> str:
         f", {terms['max_running']:,} sequences at once, each of up to {terms['max_model_len']:,} tokens; "
         f"output is reserved by {terms['reservation']}, for {terms['goal']}"
     )
-
-
-def upstreams_of(config: GatewayConfig) -> tuple[Upstream, ...]:
-    """Addresses with the keys that engines want. Raises InputError or SourceError for a key that is not there."""
-    if not config.upstream:
-        raise InputError(
-            "no engine is named: give --upstream http://HOST:PORT, or [[upstream]] in the configuration"
-        )
-    found = []
-    for one in config.upstream:
-        key = secret_from(env=one.key_env, file=one.key_file, what=f"the key of {one.label}")
-        upstream = upstream_from_url(one.url)
-        authorization = b"Bearer " + key if key is not None else b""
-        found.append(msgspec.structs.replace(upstream, authorization=authorization))
-    return tuple(found)
-
-
-def tls_context(config: GatewayConfig) -> ssl.SSLContext | None:
-    """For clients; None where they speak plainly. Raises InputError for a certificate that is not one."""
-    if not config.tls_cert:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(config.tls_cert, config.tls_key or None, password=_no_password)
-    except (OSError, ssl.SSLError, ValueError) as problem:
-        reason = getattr(problem, "reason", None) or getattr(problem, "strerror", None) or str(problem)
-        raise InputError(
-            f"the certificate {Path(config.tls_cert).name} cannot be used: {reason}", file=config.tls_cert
-        ) from None
-    return context
-
-
-def _no_password() -> str:
-    raise ValueError("its key has a password")
-
-
-def _admin_token(config: GatewayConfig) -> bytes | None:
-    return secret_from(
-        env=config.admin.token_env, file=config.admin.token_file, what="the admin token", least_bytes=16
-    )
-
-
-def _salt_secret(config: GatewayConfig) -> bytes | None:
-    if config.salt.mode is Salt.OFF:
-        return None
-    named = secret_from(
-        env=config.salt.secret_env,
-        file=config.salt.secret_file,
-        what="the secret of cache salts",
-        least_bytes=SALT_BYTES,
-    )
-    return named or secrets.token_bytes(32)
