@@ -63,9 +63,10 @@ def test_a_refusal_is_the_gateways_own(edit: Callable[[str], str]) -> None:
                 (503, "overloaded_error"),
                 (400, "invalid_request_error"),
             ):
-                answer = await ask(behind.port, request())
+                answer = await ask(behind.port, request("/v1/completions", prompt=[5, 6, 7]))
                 assert answer.status == status
                 assert answer.headers["retry-after"] == "3"
+                assert answer.headers["x-vramledger-prompt-tokens"] == "3; most=3; by=token-ids"
                 assert answer.headers["x-vramledger-rule"] == "future-peak"
                 assert answer.headers["content-type"] == "application/json"
                 assert answer.error == {
