@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -22,17 +22,20 @@ from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer
 from vramledger.gateway.tokens.off_loop import Busy, OffLoop
 from vramledger.gateway.tokens.prefix_keys import keys_in_turns, seed_of
 from vramledger.gateway.tokens.prompt_shape import PromptShape, shape_of, texts_of
+from vramledger.gateway.tokens.regressors import (
+    BYTES_PRIOR,
+    TEXT_PRIOR,
+    around_tokens,
+    cohort_of,
+    group_of,
+    row_of,
+)
 from vramledger.gateway.tokens.settings import Ask, CountingSettings
 from vramledger.gateway.upstream_asking import UpstreamAsking
 
 LOG = logging.getLogger(__name__)
 UNDER_WAY = 16_384
 """Requests whose shape is remembered until they end."""
-TEMPLATE_TOKENS = 1024
-"""What a chat template that nobody has seen may add of its own (the longest known: instructions for tools)."""
-MESSAGE_TOKENS = 16
-EDGE_TOKENS = 8
-"""Signs at the beginning and end of a plain prompt."""
 OPEN_TOKENS = 131_072
 """What an engine may add of its own memory where the model's limit is not known."""
 MEDIA_TOKENS = 32_768
@@ -40,10 +43,6 @@ MEDIA_TOKENS = 32_768
 LOCAL_CHARACTERS = 2_000
 """Texts longer than this are tokenized on another thread: a tokenizer does one to three characters a microsecond."""
 
-# Characters, further bytes of UTF-8, signs, messages, bytes of JSON, media, and one for each prompt.
-BYTES_PRIOR = (0.22, 0.3, 0.3, 5.0, 0.25, 1000.0, 8.0)
-# Tokens of a chat's text as a tokenizer has them, in place of its characters.
-TEXT_PRIOR = (1.0, 0.0, 0.0, 5.0, 0.25, 1000.0, 8.0)
 SAME_PRIOR = (1.0,)
 COUNTED: Group = (None, None)
 """Errors of counts are not told apart by length or text."""
@@ -170,11 +169,11 @@ class Counting:
         if actual is None:
             return
         self.tally.learned_from += 1
-        shape, cohort = noted.shape, _cohort(facts, noted.shape)
-        group = _group(shape)
-        self._by_bytes.learn(cohort, _row(shape), group, actual)
+        shape, cohort = noted.shape, cohort_of(facts, noted.shape)
+        group = group_of(shape)
+        self._by_bytes.learn(cohort, row_of(shape), group, actual)
         if noted.text_tokens is not None:
-            self._by_text.learn(cohort, _row(shape, noted.text_tokens), group, actual)
+            self._by_text.learn(cohort, row_of(shape, noted.text_tokens), group, actual)
         if reported is None:
             return
         if facts.prompt is not None and reported > facts.prompt.most_tokens:
@@ -237,17 +236,19 @@ class Counting:
             return self._exactly(known, TokenSource.TOKENIZER, facts, noted)
         noted.text_tokens = known.tokens
         shape = question.shape
-        row = _row(shape, known.tokens)
-        length = self._by_text.forecast(_cohort(facts, shape), row, _group(shape))
+        row = row_of(shape, known.tokens)
+        length = self._by_text.forecast(cohort_of(facts, shape), row, group_of(shape))
         # Nobody counted what the template adds.
-        return self._bounded(length, known.tokens + _around(facts.kind, shape), shape)
+        return self._bounded(length, known.tokens + around_tokens(facts.kind, shape), shape)
 
     def _exactly(
         self, known: CountedPrompt, source: TokenSource, facts: RequestFacts, noted: _Noted
     ) -> PromptTokens:
         """A count with what such counts have been wrong by."""
         noted.counted, noted.source = known.tokens, source
-        past = self._by_count.forecast((_cohort(facts, noted.shape), source), (float(known.tokens),), COUNTED)
+        past = self._by_count.forecast(
+            (cohort_of(facts, noted.shape), source), (float(known.tokens),), COUNTED
+        )
         most = max(known.tokens, past.most or 0)
         return PromptTokens(
             tokens=known.tokens,
@@ -258,9 +259,9 @@ class Counting:
         )
 
     def _estimate(self, facts: RequestFacts, shape: PromptShape) -> PromptTokens:
-        length = self._by_bytes.forecast(_cohort(facts, shape), _row(shape), _group(shape))
+        length = self._by_bytes.forecast(cohort_of(facts, shape), row_of(shape), group_of(shape))
         # A byte has at most one token: tokenizers that know no better spell a text in bytes.
-        return self._bounded(length, shape.text_bytes + _around(facts.kind, shape), shape)
+        return self._bounded(length, shape.text_bytes + around_tokens(facts.kind, shape), shape)
 
     def _bounded(self, length: Length, bound: int, shape: PromptShape) -> PromptTokens:
         context = self.context_tokens
@@ -374,28 +375,3 @@ def _tokenizing(
 def _chat_texts(asked: Mapping[str, object]) -> Iterator[str]:
     for name in ("system", "instructions", "messages", "input"):
         yield from texts_in(asked.get(name))
-
-
-def _cohort(facts: RequestFacts, shape: PromptShape) -> Hashable:
-    return (facts.model[:256], facts.kind, shape.media > 0, shape.is_open)
-
-
-def _group(shape: PromptShape) -> Group:
-    """Length in steps of four times; and of the text, whether it is of ASCII, has many signs and few blanks: prose, code, numbers, keys."""
-    size = shape.text_bytes + shape.json_bytes
-    further = shape.text_bytes - shape.characters
-    script = 0 if 64 * further < size else 1 if 4 * further < size else 2
-    signs = 0 if 12 * shape.signs < size else 1 if 3 * shape.signs < size else 2
-    return (size.bit_length() // 2, (script, signs, 16 * shape.words < shape.characters))
-
-
-def _row(shape: PromptShape, text_tokens: int | None = None) -> tuple[float, ...]:
-    further, signs = shape.text_bytes - shape.characters, shape.signs
-    told = (shape.characters, further, signs) if text_tokens is None else (text_tokens, 0, 0)
-    return (*map(float, (*told, shape.messages, shape.json_bytes, shape.media)), 1.0)
-
-
-def _around(kind: Kind, shape: PromptShape) -> int:
-    """The most tokens that are not of the text: JSON may be written with a space after each sign, and so on."""
-    template = EDGE_TOKENS if kind in (Kind.COMPLETION, Kind.EMBEDDING) else TEMPLATE_TOKENS
-    return template + MESSAGE_TOKENS * shape.messages + 2 * shape.json_bytes
