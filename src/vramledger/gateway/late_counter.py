@@ -73,8 +73,11 @@ class LateCounter:
             self.counting.learn(facts, ending)
 
     def state(self) -> dict[str, Any]:
-        """Prompts by who counted them."""
-        return msgspec.to_builtins(self.counting.tally) if self.counting is not None else {}
+        """Prompts by who counted them, and what became of the questions to each engine that is asked."""
+        if self.counting is None:
+            return {}
+        engines = [msgspec.to_builtins(one.tally) for one in self.counting.engines]
+        return {**msgspec.to_builtins(self.counting.tally), "engines": engines}
 
     async def close(self) -> None:
         await close_all(self._askings)
