@@ -9,6 +9,7 @@ import msgspec
 
 from vramledger.gateway.admitter import Decision, PromptTokens, Verdict
 from vramledger.gateway.desk import Ticket
+from vramledger.units import ceil_div
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -55,7 +56,7 @@ def refusal(decision: Decision, prompt: PromptTokens | None = None) -> Reply:
     """The answer to a request that was not let in, for whatever its prompt was counted. Retry-After is whole seconds, rounded up."""
     headers: Headers = [(b"x-vramledger-rule", header_value(decision.rule)), *prompt_headers(prompt)]
     if decision.retry_after_ms is not None:
-        headers.append((b"retry-after", b"%d" % max(1, -(-decision.retry_after_ms // 1000))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil_div(decision.retry_after_ms, 1000))))
     return error_reply(
         STATUS[decision.verdict], decision.rule, decision.message or decision.rule, headers=headers
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vramledger.errors import InputError
@@ -23,6 +22,7 @@ from vramledger.gateway.snapshot import GatewayState
 from vramledger.gateway.tracing.settings import TraceSettings
 from vramledger.gateway.tracing.tracing import SpanSink, Tracing
 from vramledger.gateway.turns import Turns
+from vramledger.gateway.version import installed_version
 
 
 class Telemetry:
@@ -114,7 +114,7 @@ class Telemetry:
         if (sink := self._sink) is not None:
             spans = [(("made",), sink.made), (("exported",), sink.exported), (("lost",), sink.lost)]
             yield Series(metric=table.SPANS, values=spans)
-        yield Series(metric=table.BUILD, values=[((_version(),), 1)])
+        yield Series(metric=table.BUILD, values=[((installed_version(),), 1)])
 
 
 def _otlp_sink(settings: TraceSettings) -> SpanSink:
@@ -123,10 +123,3 @@ def _otlp_sink(settings: TraceSettings) -> SpanSink:
     except ImportError as error:
         raise InputError("traces need OpenTelemetry's SDK: pip install 'vramledger[otel]'") from error
     return OtlpSink(settings)
-
-
-def _version() -> str:
-    try:
-        return version("vramledger")
-    except PackageNotFoundError:
-        return "unknown"

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from vramledger.gateway.record import RequestRecord
+from vramledger.units import ceil_div
 
 if TYPE_CHECKING:
     from vramledger.gateway.messages import RequestHead
@@ -50,5 +51,5 @@ class Turns:
             return
         # Engines find whole blocks, so up to a block of what they still hold is not counted as found.
         keys = record.facts.prompt.keys if record.facts.prompt is not None else ()
-        block = -(-record.facts.prompt.tokens // (len(keys) + 1)) if record.facts.prompt is not None else 0
+        block = ceil_div(record.facts.prompt.tokens, len(keys) + 1) if record.facts.prompt is not None else 0
         record.prefix_kept = "kept" if cached > tokens - 2 * block else "part" if cached else "lost"

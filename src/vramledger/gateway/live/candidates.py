@@ -11,6 +11,7 @@ from vramledger.engines.full_pool import WhenFull
 from vramledger.gateway.admitter import Decision, RequestFacts, TokenSource, Verdict
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.kvcache.blocks.layout import PoolLayout
+from vramledger.units import ceil_div
 
 PS_PER_NS = 1_000
 PS_PER_MS = 1_000_000_000
@@ -123,7 +124,7 @@ def decision_of(
     wait_ms = None
     if decision.answer is not Admission.ACCEPT:
         if decision.retry_at_ps is not None and decision.retry_at_ps > decision.at_ps:
-            wait_ms = -(-(decision.retry_at_ps - decision.at_ps) // PS_PER_MS)
+            wait_ms = ceil_div(decision.retry_at_ps - decision.at_ps, PS_PER_MS)
         else:
             wait_ms = pace_ms
     if decision.rule is Rule.NEVER_FITS:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from vramledger.units import ceil_div
+
 NS_PER_MS = 1_000_000
 
 
@@ -22,4 +24,4 @@ class ReleasePace:
             return None
         freed = sum(blocks for _, blocks in self._releases)
         span_ns = max(1, now_ns - self._releases[0][0])
-        return None if freed <= 0 else -(-max(1, blocks) * span_ns // (freed * NS_PER_MS))
+        return None if freed <= 0 else ceil_div(max(1, blocks) * span_ns, freed * NS_PER_MS)

@@ -14,6 +14,7 @@ from vramledger.gateway.admitter import (
     Verdict,
 )
 from vramledger.gateway.tenants.tenant import Tenant
+from vramledger.units import ceil_div
 
 NS_PER_MINUTE = 60_000_000_000
 NS_PER_MS = 1_000_000
@@ -140,7 +141,7 @@ def _over(tenant: Tenant, account: Account, now_ns: int) -> Decision | None:
         verdict=Verdict.REJECT,
         rule="tenant-tokens",
         message=f"this key may use {per_minute:,} tokens a minute, and has",
-        retry_after_ms=-(-wait_ns // NS_PER_MS),
+        retry_after_ms=ceil_div(wait_ns, NS_PER_MS),
         numbers={"tokens_per_minute": per_minute},
     )
 
@@ -163,4 +164,4 @@ def _bound(most: int | None) -> float:
 def _prompt_tokens(facts: RequestFacts) -> int:
     if facts.prompt is not None:
         return facts.prompt.tokens
-    return -(-facts.prompt_bytes // BYTES_PER_TOKEN)
+    return ceil_div(facts.prompt_bytes, BYTES_PER_TOKEN)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -31,6 +30,7 @@ from opentelemetry.trace import (
 from vramledger.gateway.tracing.settings import TraceSettings
 from vramledger.gateway.tracing.spans import SpanDescription
 from vramledger.gateway.tracing.trace_context import RequestTrace
+from vramledger.gateway.version import installed_version
 
 LOG = logging.getLogger(__name__)
 BATCH_SPANS = 512
@@ -52,7 +52,9 @@ class OtlpSink:
         self._queue_spans = settings.queue_spans
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
-            resource=Resource.create({"service.name": settings.service_name, "service.version": _version()}),
+            resource=Resource.create(
+                {"service.name": settings.service_name, "service.version": installed_version()}
+            ),
             id_generator=self._ids,
             shutdown_on_exit=False,
         )
@@ -64,7 +66,7 @@ class OtlpSink:
                 schedule_delay_millis=delay_ms,
             )
         )
-        self._tracer = self._provider.get_tracer("vramledger.gateway", _version())
+        self._tracer = self._provider.get_tracer("vramledger.gateway", installed_version())
 
     @property
     def exported(self) -> int:
@@ -156,10 +158,3 @@ class _GivenIds(IdGenerator):
 def _context(trace_id: int, span_id: int) -> Context:
     parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
     return set_span_in_context(NonRecordingSpan(parent), Context())
-
-
-def _version() -> str:
-    try:
-        return version("vramledger")
-    except PackageNotFoundError:
-        return "unknown"

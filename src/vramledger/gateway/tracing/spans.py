@@ -13,6 +13,7 @@ from msgspec import Struct
 from vramledger.gateway.admitter import Decision, Ended, Kind
 from vramledger.gateway.record import RequestRecord, plain_word
 from vramledger.gateway.tracing.prefix_identity import PrefixIdentity
+from vramledger.units import ceil_div
 
 Value = str | int | float | bool
 Attributes = dict[str, Value]
@@ -192,7 +193,7 @@ def _events(record: RequestRecord, progress: Sequence[tuple[int, int]]) -> Itera
     yield SpanEvent(name="blocks reserved", at_ns=record.admitted_ns, attributes=_decision(record.decision))
     size, prompt = record.number_of("block_size"), _prompt_tokens(record)
     for at_ns, tokens in progress:
-        blocks = -(-(prompt + tokens) // size) if size and prompt is not None else None
+        blocks = ceil_div(prompt + tokens, size) if size and prompt is not None else None
         yield SpanEvent(
             name="blocks in use",
             at_ns=at_ns,
