@@ -94,7 +94,7 @@ def test_the_queue_is_bounded_in_number_and_in_time() -> None:
 
     async def story() -> None:
         policy = Places(1)
-        limits, timeouts = Limits(queued=1), Timeouts(queued_ms=100)
+        limits, timeouts = Limits(queued=1), Timeouts()
         async with (
             Engine(script) as engine,
             gateway_to(engine, policy, limits=limits, timeouts=timeouts) as gateway,
@@ -106,16 +106,20 @@ def test_the_queue_is_bounded_in_number_and_in_time() -> None:
             full = await ask(gateway.port, request())
             assert (full.status, full.error["code"]) == (429, "queue-full")
             assert int(full.headers["retry-after"]) >= 1
-            late = await second
+            gateway.adopt(Limits(queued=2), Timeouts(queued_ms=50))
+            late = await ask(gateway.port, request())
             assert (late.status, late.error["code"]) == (429, "queued-too-long")
             assert int(late.headers["retry-after"]) >= 1
-            assert policy.line == []
+            assert policy.line == [2]
+            second.cancel()
+            await until(lambda: policy.line == [])
             first.cancel()
-            await until(lambda: len(policy.endings) == 3)
+            await until(lambda: len(policy.endings) == 4)
         assert {number: ending.how for number, ending in policy.endings.items()} == {
             1: Ended.CLIENT_LEFT,
-            2: Ended.QUEUED_TOO_LONG,
+            2: Ended.CLIENT_LEFT,
             3: Ended.QUEUE_FULL,
+            4: Ended.QUEUED_TOO_LONG,
         }
 
     asyncio.run(story())

@@ -9,7 +9,7 @@ from functools import partial
 from tools.envoy.proxy import as_it_is, asked, configured, running
 from tools.envoy.running import processor
 
-from gateway.client import ask, request, until
+from gateway.client import WAIT_S, ask, request, until
 from gateway.engine import DONE, EVENT_STREAM, WORD, Call, Engine
 from gateway.envoy_proxy import envoy_with, needs_envoy
 from gateway.envoy_requests import MODES, by_user, opened
@@ -89,10 +89,9 @@ def test_a_killed_processor_cuts_what_it_watched_and_its_successor_begins_anew()
                 assert (down.status, down.error["type"]) == (503, "upstream_error")
                 writer.close()
                 with processor(first.port) as second:
-                    answer = await ask(envoy.port, request())
-                    while answer.status == 503:  # until Envoy tries the address again
-                        await asyncio.sleep(0.1)
-                        answer = await ask(envoy.port, request())
+                    async with asyncio.timeout(WAIT_S):
+                        while (answer := await ask(envoy.port, request())).status == 503:
+                            await asyncio.sleep(0.1)  # until Envoy tries the address again
                     assert answer.status == 200
                     assert second.held()["endings"] == {"completed": 1}
 
