@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.client import read_answer
 from gateway.engine import Call, Engine
-from gateway.test_gateway_service import KEY_A, Says, service_of, text
+from gateway.services import KEY_A, Says, service_of, text
 
 PATHS = st.sampled_from(
     ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/completion", "/generate", "/tokenize"]

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.client import ask, request, until
 from gateway.engine import Call, Engine
+from gateway.services import Says, service_of
 from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
-from gateway.test_gateway_service import Says, service_of
 from vramledger.gateway.service import GatewayService
 from vramledger.telemetry.exposition import parse_exposition
 

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.client import ask, request, until
 from gateway.collector import Collector, collector, told
 from gateway.engine import EVENT_STREAM, USAGE, WORD, Call, Engine, event
-from gateway.test_gateway_service import KEY_A, Says, chat, service_of, text
+from gateway.services import KEY_A, Says, chat, service_of, text
 from vramledger.telemetry.exposition import parse_exposition
 
 OPEN_METRICS = "Accept: application/openmetrics-text; version=1.0.0\r\n"
