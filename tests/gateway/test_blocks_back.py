@@ -129,6 +129,14 @@ def test_what_is_never_seen_is_given_up() -> None:
     assert back.unseen == blocks_back.MOST_WAITING + 3
 
 
+def test_of_an_engine_that_falls_silent_nothing_is_waited_for() -> None:
+    back = BlocksBack(lambda record: None)
+    back.sampled(0, 1, used_blocks=4, booked_blocks=4)
+    back.ended(record(10))
+    back.sampled(0, 20, used_blocks=None, booked_blocks=0)
+    assert back.unseen == 1
+
+
 def test_the_time_is_told_by_the_instances_name() -> None:
     telemetry = Telemetry(instances=["left", "right"])
     for instance, used in ((0, 2), (1, 4)):

@@ -247,12 +247,21 @@ def test_wrong_input(capsys: pytest.CaptureFixture[str], arguments: list[str], c
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.parametrize("flags", [["--policy", "risk"], ["--goal", "deadlines"], ["--admin", "127.0.0.1:0"]])
+def test_a_flag_for_what_is_no_table(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str]
+) -> None:
+    file = write_config(tmp_path, "policy = 3\nadmin = 'x'\n")
+    assert main(["gateway", "--config", file, "--check", *flags]) == 2
+    assert "is no table" in capsys.readouterr().err
+
+
 def test_a_configuration_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = write_config(
         tmp_path, f'[[upstream]]\nurl = "http://a:1"\n[tenants.t]\nkeys = ["{HASH_A.line}"]\n'
     )
     assert main(["gateway", "--config", file, "--check"]) == 0
-    assert "in order: http://a:1; 1 tenants" in capsys.readouterr().out
+    assert "in order: http://a:1; 1 tenant\n" in capsys.readouterr().out
     assert main(["gateway", "--config", file, "--check", "--json"]) == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (told["event"], told["upstreams"], told["tenants"]) == ("checked", 1, 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vramledger.cli.gateway_options import config_of, gateway_options
 from vramledger.cli.options import OUTPUT, GroupedCommand, GroupedOption
 from vramledger.errors import InputError
+from vramledger.units import counted
 
 if TYPE_CHECKING:
     from vramledger.gateway.config import GatewayConfig
@@ -76,7 +77,7 @@ def _described(config: GatewayConfig) -> tuple[str, dict[str, Any]]:
     upstreams = upstreams_of(config)
     tls_context(config)
     names = [one.label for one in config.upstream]
-    tenants = f"{len(config.tenants)} tenants" if config.tenants else "everybody is one tenant"
+    tenants = counted(len(config.tenants), "tenant") if config.tenants else "everybody is one tenant"
     return f"the configuration is in order: {', '.join(names)}; {tenants}", {
         "upstreams": len(upstreams),
         "tenants": len(config.tenants),

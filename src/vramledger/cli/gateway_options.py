@@ -84,13 +84,11 @@ def _lay_over(values: dict[str, Any], flags: Mapping[str, Any]) -> None:
         if given is not None and given != ():
             table = values
             for name in path[:-1]:
-                table = table.setdefault(name, {})
-                if not isinstance(table, dict):
-                    raise InputError(f"{name} is no table, but a flag says something of what is in it")
+                table = _table(table, name)
             table[path[-1]] = list(given) if isinstance(given, tuple) else given
     policy = flags.get("policy")
     if policy is not None:
-        section = values.setdefault("policy", {})
+        section = _table(values, "policy")
         section.update({"decided_by": "nobody"} if policy == "nobody" else {"reservation": policy})
     if flags.get("upstream"):
         values["upstream"] = [{"url": url if "://" in url else f"http://{url}"} for url in flags["upstream"]]
@@ -100,6 +98,14 @@ def _lay_over(values: dict[str, Any], flags: Mapping[str, Any]) -> None:
             for one in upstreams:
                 if isinstance(one, dict):
                     one[name] = flags[flag]
+
+
+def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """Made where it is not there. Raises InputError where something else is."""
+    table = values.setdefault(name, {})
+    if not isinstance(table, dict):
+        raise InputError(f"{name} is no table, but a flag says something of what is in it")
+    return table
 
 
 _PATHS: Mapping[str, tuple[str, ...]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vramledger.gateway.record import RequestRecord
+from vramledger.units import ceil_div
 
 if TYPE_CHECKING:
     from vramledger.gateway.messages import RequestHead
@@ -28,7 +29,7 @@ class BlocksBack:
         self._told = told
         self._engines: dict[int, _Engine] = {}
         self.unseen = 0
-        """Records given up: too many, or not seen in a minute."""
+        """Records given up: too many, not seen in a minute, or of an engine that says nothing any more."""
 
     def arrived(self, record: RequestRecord, head: RequestHead) -> None: ...
 
@@ -47,7 +48,8 @@ class BlocksBack:
     def sampled(self, instance: int, at_ns: int, used_blocks: int | None, booked_blocks: int | None) -> None:
         """What the engine held when it was asked at `at_ns`, and the books at the same time. None: it did not say."""
         if used_blocks is None or booked_blocks is None:
-            self._engines.pop(instance, None)
+            gone = self._engines.pop(instance, None)
+            self.unseen += len(gone.waiting) if gone is not None else 0
             return
         engine = self._engines.setdefault(instance, _Engine())
         while engine.leaving and engine.leaving[0][0] <= at_ns:
@@ -86,4 +88,4 @@ def _booked_above(record: RequestRecord) -> int:
     if not size or booked is None or told is None:
         return 0
     output = (record.ending.output_tokens if record.ending is not None else None) or 0
-    return -(-(booked + output) // size) + (told + output) // -size
+    return ceil_div(booked + output, size) - ceil_div(told + output, size)
