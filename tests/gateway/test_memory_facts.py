@@ -7,8 +7,8 @@ from pathlib import Path
 import vramledger
 from vramledger.evidence import measured
 from vramledger.gateway.counters import Counters
-from vramledger.gateway.memory_facts import MemoryFacts, measured_memory, planned_memory, with_memory
-from vramledger.gateway.snapshot import GatewayState, InstanceState
+from vramledger.gateway.memory_facts import measured_memory, planned_memory, with_memory
+from vramledger.gateway.snapshot import GatewayState, InstanceState, MemoryFacts
 from vramledger.gateway.telemetry import Telemetry
 from vramledger.ledger import ByteRange, Owner, Phase
 from vramledger.measurement import AllocatorState, Figure, MeasuredPool, Measurement

@@ -11,10 +11,10 @@ from vramledger.gateway.config import GatewayConfig
 from vramledger.gateway.config_secrets import upstreams_of
 from vramledger.gateway.live.capacity import Given
 from vramledger.gateway.live_engines import given_of, opened
-from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.gateway.open_house import OpenHouse
 from vramledger.gateway.policy_section import Deciding
 from vramledger.gateway.service import Engines, GatewayService
+from vramledger.gateway.snapshot import MemoryFacts
 from vramledger.gateway.tenants.tenant import Tenants
 
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from vramledger.answer import Plan
-from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.snapshot import InstanceState, MemoryFacts
 from vramledger.ledger import ByteRange, Owner, Phase, RankLedger
 from vramledger.measurement import AllocatorState, Figure, Measurement
 
 RUNTIME = (Owner.RUNTIME_CONTEXT, Owner.WORKSPACE, Owner.COLLECTIVES, Owner.ALLOCATOR, Owner.ACTIVATION)
-
-
-class MemoryFacts(Struct, frozen=True, kw_only=True):
-    """Bytes on all devices of one engine together, named as in `InstanceState`; None where nobody knows."""
-
-    device_total_bytes: int | None = None
-    device_allocated_bytes: int | None = None
-    device_reserved_bytes: int | None = None
-    device_free_bytes: int | None = None
-    weights_bytes: int | None = None
-    runtime_bytes: int | None = None
-    pool_bytes: int | None = None
-    graph_pool_bytes: int | None = None
-    adapter_bytes: int | None = None
 
 
 def planned_memory(plan: Plan) -> MemoryFacts:

@@ -18,9 +18,8 @@ from vramledger.gateway.config_secrets import admin_token, no_password, salt_sec
 from vramledger.gateway.envoy.from_config import processor_beside
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
-from vramledger.gateway.memory_facts import MemoryFacts
 from vramledger.gateway.shared.keeper import SharingCounters
-from vramledger.gateway.snapshot import GatewayState, InstanceState, Sampled, gateway_state
+from vramledger.gateway.snapshot import GatewayState, InstanceState, MemoryFacts, Sampled, gateway_state
 from vramledger.gateway.telemetry import Telemetry
 from vramledger.gateway.tenants.cache_salt import salting_for, together
 from vramledger.gateway.tenants.doorkeeper import Door, DoorSettings

@@ -18,7 +18,24 @@ Sampled = Callable[[int, int, int | None, int | None], None]
 """Told when an engine answered how it is: its place, when it was asked (ns), and the blocks that it held then by its word and by the books."""
 
 
-class InstanceState(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes on all devices of one engine together, as it says, as they were measured, or as a manifest or a plan has them; None where nobody knows."""
+
+    device_total_bytes: int | None = None
+    device_allocated_bytes: int | None = None
+    """By the allocator given out."""
+    device_reserved_bytes: int | None = None
+    """By the allocator taken from the device."""
+    device_free_bytes: int | None = None
+    weights_bytes: int | None = None
+    runtime_bytes: int | None = None
+    """Contexts, libraries, workspaces: what is neither weights, pool, graphs nor adapters."""
+    pool_bytes: int | None = None
+    graph_pool_bytes: int | None = None
+    adapter_bytes: int | None = None
+
+
+class InstanceState(MemoryFacts, frozen=True, kw_only=True):
     """One engine as the gateway sees it.
 
     `name` is how the configuration calls it and `engine` which it is (vllm, sglang, ...). `age_ns` is how old the engine's own
@@ -72,19 +89,6 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks in use have room for, each block once."""
     logical_tokens: int | None = None
     """Tokens of all admitted sequences, shared ones for each."""
-    # The device: of what was measured, or what a manifest or a plan says.
-    device_total_bytes: int | None = None
-    device_allocated_bytes: int | None = None
-    """By the allocator given out."""
-    device_reserved_bytes: int | None = None
-    """By the allocator taken from the device."""
-    device_free_bytes: int | None = None
-    weights_bytes: int | None = None
-    runtime_bytes: int | None = None
-    """Contexts, libraries, workspaces: what is neither weights, pool, graphs nor adapters."""
-    pool_bytes: int | None = None
-    graph_pool_bytes: int | None = None
-    adapter_bytes: int | None = None
     adapters: int | None = None
     """Adapters (LoRA) that are loaded."""
     # What the engine counted since it began.

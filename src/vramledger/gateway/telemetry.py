@@ -9,7 +9,7 @@ from pathlib import Path
 from vramledger.errors import InputError
 from vramledger.gateway.blocks_back import BlocksBack
 from vramledger.gateway.counters import Counters
-from vramledger.gateway.memory_facts import MemoryFacts, with_memory
+from vramledger.gateway.memory_facts import with_memory
 from vramledger.gateway.metrics import table
 from vramledger.gateway.metrics.exposition import exposition, load_writer
 from vramledger.gateway.metrics.metric import Series
@@ -18,7 +18,7 @@ from vramledger.gateway.metrics.states import counter_series, gateway_series, in
 from vramledger.gateway.record import Observer, Observers, RequestRecord
 from vramledger.gateway.request_log import RequestLog
 from vramledger.gateway.shared.keeper import SharingCounters
-from vramledger.gateway.snapshot import GatewayState
+from vramledger.gateway.snapshot import GatewayState, MemoryFacts
 from vramledger.gateway.tracing.settings import TraceSettings
 from vramledger.gateway.tracing.tracing import SpanSink, Tracing
 from vramledger.gateway.turns import Turns

@@ -20,10 +20,10 @@ from vramledger.gateway.live.pace import ReleasePace
 from vramledger.gateway.live.reconciling import Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
-from vramledger.gateway.memory_facts import MemoryFacts, with_memory
+from vramledger.gateway.memory_facts import with_memory
 from vramledger.gateway.shared.budget import Budget, nobody
 from vramledger.gateway.shared.grant import Grant, Standing
-from vramledger.gateway.snapshot import InstanceState
+from vramledger.gateway.snapshot import InstanceState, MemoryFacts
 from vramledger.units import ceil_div
 
 TIMES_UNREACHABLE = 2
