@@ -12,7 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 from tools.gateway_fuzz.answers import engine_problems, guarded_word
 from tools.gateway_fuzz.attack import Attack
@@ -20,6 +19,7 @@ from tools.gateway_fuzz.bodies import CANARY
 from tools.gateway_fuzz.engines import ENGINES, RecordingEngine
 
 from vramledger.gateway.tenants.keys import new_key
+from vramledger.telemetry.web import fetch_body
 
 CONFIG = """
 listen = "127.0.0.1:0"
@@ -134,10 +134,8 @@ async def _lines(stream: asyncio.StreamReader, lines: list[bytes]) -> None:
 
 
 def _administered(port: int) -> tuple[dict[str, Any], str]:
-    with urlopen(f"http://127.0.0.1:{port}/state", timeout=30) as answer:
-        state = json.load(answer)
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return state, answer.read().decode()
+    state, metrics = (fetch_body(f"http://127.0.0.1:{port}/{name}") for name in ("state", "metrics"))
+    return json.loads(state), metrics.decode()
 
 
 def _left_over(state: dict[str, Any]) -> list[str]:
