@@ -41,19 +41,21 @@ WORDS = [
 BOUND_TOKENS = 400
 
 
-def question(engine: str, number: int, at_ns: int, random: Random, **more: Any) -> Question:
-    """One request. llama.cpp's small model is asked for a story, which ends when it ends; vLLM's has random weights, so that its
+def question(
+    engine: str, number: int, at_ns: int, random: Random, *, most_tokens: int = BOUND_TOKENS, **more: Any
+) -> Question:
+    """One request of at most so many tokens of output. llama.cpp's small model is asked for a story, which ends when it ends; vLLM's has random weights, so that its
     clients name the length they get, drawn from a long-tailed distribution, and the prompt in token ids."""
     asked: dict[str, Any] = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
     if engine == "llamacpp":
         words = " ".join(random.choice(WORDS) for _ in range(random.randint(10, 120)))
         asked |= {
             "messages": [{"role": "user", "content": f"Tell a story of: {words}"}],
-            "max_tokens": BOUND_TOKENS,
+            "max_tokens": most_tokens,
         }
         path = "/v1/chat/completions"
     else:
-        length = min(1200, max(16, round(math.exp(random.gauss(5.0, 0.8)))))
+        length = min(3 * most_tokens, max(16, round(math.exp(random.gauss(5.0, 0.8)))))
         prompt = [random.randint(10, 400) for _ in range(random.randint(64, 512))]
         asked |= {"prompt": prompt, "max_tokens": length, "ignore_eos": True, "temperature": 0}
         path = "/v1/completions"

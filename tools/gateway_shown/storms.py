@@ -18,6 +18,8 @@ from tools.gateway_shown.load import asked, figures, question
 from vramledger.experiment.answer import Answer
 from vramledger.experiment.open_loop import NS_PER_S
 
+SHORT_TOKENS = 24
+"""Most output of a request: what is looked at here is how requests end, not how long they are."""
 ROOM = "[limits]\nqueued = 2000\n[timeouts]\nqueued_ms = 600_000"
 
 
@@ -26,7 +28,11 @@ def cancelled(name: str, folder: Path, venv: Path | None, count: int, seed: int 
     random, questions = Random(seed), []
     for number in range(count):
         leaves_ns = None if number % 100 == 99 else int(random.expovariate(1 / 0.8) * NS_PER_S)
-        questions.append(question(name, number, number * 10_000_000, random, leaves_after_ns=leaves_ns))
+        questions.append(
+            question(
+                name, number, number * 10_000_000, random, most_tokens=SHORT_TOKENS, leaves_after_ns=leaves_ns
+            )
+        )
     with engine(name, folder, venv) as (port, _), gateway(name, port, folder, settings=ROOM) as before:
         answers = asked(before.port, questions)
         empty_s = before.empty_after_s()
@@ -52,7 +58,8 @@ def killed(what: str, name: str, folder: Path, venv: Path | None, *, seconds: fl
     """Requests twice a second; in the middle the engine or the gateway is killed and started again on its port."""
     random = Random(2)
     questions = [
-        question(name, number, int(number / 2 * NS_PER_S), random) for number in range(int(2 * seconds))
+        question(name, number, int(number / 2 * NS_PER_S), random, most_tokens=SHORT_TOKENS)
+        for number in range(int(2 * seconds))
     ]
     with ExitStack() as stack:
         port, process = stack.enter_context(engine(name, folder, venv))
