@@ -24,14 +24,17 @@ ROOM = "[limits]\nqueued = 2000\n[timeouts]\nqueued_ms = 600_000"
 
 
 def cancelled(name: str, folder: Path, venv: Path | None, count: int, seed: int = 1) -> dict[str, Any]:
-    """`count` clients before one engine; all but every hundredth leave at a random moment: while they wait, in their prefill or in their stream."""
+    """`count` clients before one engine; all but every hundredth leave: most at a random moment, while they wait or in their prefill, every
+    hundredth after some pieces of its stream."""
     random, questions = Random(seed), []
     for number in range(count):
-        leaves_ns = None if number % 100 == 99 else int(random.expovariate(1 / 0.8) * NS_PER_S)
+        leaves: dict[str, int] = {}
+        if number % 100 == 50:
+            leaves["leaves_after_events"] = random.randint(1, SHORT_TOKENS // 2)
+        elif number % 100 != 99:
+            leaves["leaves_after_ns"] = int(random.expovariate(1 / 0.8) * NS_PER_S)
         questions.append(
-            question(
-                name, number, number * 10_000_000, random, most_tokens=SHORT_TOKENS, leaves_after_ns=leaves_ns
-            )
+            question(name, number, number * 10_000_000, random, most_tokens=SHORT_TOKENS, **leaves)
         )
     with engine(name, folder, venv) as (port, _), gateway(name, port, folder, settings=ROOM) as before:
         answers = asked(before.port, questions)
