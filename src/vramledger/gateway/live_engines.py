@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,8 +16,9 @@ from vramledger.gateway.config_sections import SharedSection
 from vramledger.gateway.live.capacity import Given
 from vramledger.gateway.live.opening import LiveAdmitter, open_instances
 from vramledger.gateway.policy_section import PolicySection
+from vramledger.gateway.secret_sources import secret_from
 from vramledger.gateway.settings import Upstream
-from vramledger.gateway.shared.address import address_from
+from vramledger.gateway.shared.address import StoreAddress, store_address
 from vramledger.gateway.shared.fairness import share_tenants
 from vramledger.gateway.shared.keeper import SharedBudgets, SharingCounters
 from vramledger.gateway.shared.store import Store
@@ -156,13 +156,17 @@ async def opened(
     return LiveEngines(live, config.policy, changes, shared, Tenants(config.tenants))
 
 
+def address_of(section: SharedSection) -> StoreAddress | None:
+    """None where nothing is shared. Raises InputError or SourceError, without a word of the URL."""
+    url = secret_from(env=section.url_env, file=section.url_file, what="the shared store's URL")
+    return None if url is None else store_address(url.decode("ascii"))
+
+
 def _shared(section: SharedSection) -> SharedBudgets | None:
     """Raises InputError or SourceError for a store that is not named properly, or whose library is not installed."""
-    if not section.url_env and not section.url_file:
+    address = address_of(section)
+    if address is None:
         return None
-    address = address_from(
-        variable=section.url_env or None, file=Path(section.url_file) if section.url_file else None
-    )
     settings = section.settings
     return SharedBudgets(Store(address, timeout_ms=settings.timeout_ms), settings)
 

@@ -207,7 +207,9 @@ class RequestLog:
         while self._lines:
             lines = [self._lines.popleft() for _ in range(min(len(self._lines), 1024))]
             try:
-                self._file.write(b"".join(lines))
+                rest = memoryview(b"".join(lines))
+                while rest:
+                    rest = rest[self._file.write(rest) :]
             except OSError as error:
                 if not self.lost:
                     LOG.error("the request log cannot be written: %s", error.strerror or error)

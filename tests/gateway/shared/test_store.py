@@ -13,8 +13,10 @@ from gateway.client import until
 from gateway.shared.gateways import part
 from gateway.shared.hammer import QUICK
 from gateway.shared.valkey_server import ValkeyServer, needs_valkey, valkey_server
-from vramledger.errors import InputError
-from vramledger.gateway.shared.address import StoreAddress, address_from, store_address
+from vramledger.errors import InputError, SourceError
+from vramledger.gateway.config_sections import SharedSection
+from vramledger.gateway.live_engines import address_of
+from vramledger.gateway.shared.address import StoreAddress, store_address
 from vramledger.gateway.shared.keeper import SharedBudgets
 from vramledger.gateway.shared.store import Call, Script, Store, StoreUnreachable
 
@@ -72,19 +74,24 @@ def test_what_is_no_address_is_refused_without_a_word_of_it(url: str) -> None:
 
 
 def test_the_address_comes_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def host(**where: str) -> str | None:
+        address = address_of(SharedSection(**where))  # type: ignore[arg-type]
+        return address.host if address is not None else None
+
     monkeypatch.setenv("STORE", " valkey://a ")
-    assert address_from(variable="STORE").host == "a"
+    assert host(url_env="STORE") == "a"
     file = tmp_path / "url"
     file.write_text("valkey://b\n")
-    assert address_from(file=file).host == "b"
-    for write in ("", "valkey://a\nvalkey://b", "x" * 9000, "valkey://h/\0"):
+    assert host(url_file=str(file)) == "b"
+    assert host() is None
+    for write in ("", "valkey://a\nvalkey://b", "x" * 9000, "valkey://h/\0", "valkey://é"):
         file.write_text(write)
-        with pytest.raises(InputError):
-            address_from(file=file)
-    file.write_bytes(b"\xff\xfe")
-    for wrong in ({"file": file}, {"file": tmp_path / "none"}, {"variable": "NONE"}, {}):
-        with pytest.raises(InputError):
-            address_from(**wrong)
+        with pytest.raises(InputError, match="the shared store's URL"):
+            host(url_file=str(file))
+    with pytest.raises(InputError, match="NONE"):
+        host(url_env="NONE")
+    with pytest.raises(SourceError, match="cannot be read"):
+        host(url_file=str(tmp_path / "none"))
 
 
 ECHO = Script("return {KEYS[1], ARGV[1]}")

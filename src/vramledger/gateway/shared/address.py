@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from vramledger.errors import InputError
 
-MOST_BYTES = 8192
 PORT = 6379
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 FORM = "valkey://[USER:PASSWORD@]HOST[:PORT][/DATABASE], valkeys:// with TLS (redis:// and rediss:// mean the same), or unix:///PATH"
@@ -99,36 +97,3 @@ def store_address(url: str) -> StoreAddress:
 
 def refuse(what: str) -> NoReturn:
     raise InputError(f"the shared store's URL is not of the form {FORM}: {what}")
-
-
-def address_from(*, variable: str | None = None, file: Path | None = None) -> StoreAddress:
-    """The address whose URL stands in an environment variable or is a file's only line. An InputError names the one it was not in."""
-    if (variable is None) == (file is None):
-        raise InputError(
-            "the shared store's URL comes either from an environment variable or from a file: name one"
-        )
-    if variable is not None:
-        url = os.environ.get(variable, "").strip()
-        if not url:
-            raise InputError(
-                f"the environment variable {variable} is not set: it has the shared store's URL",
-                variable=variable,
-            )
-        return store_address(url)
-    assert file is not None
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"{file}, which has the shared store's URL, cannot be read: {error.strerror}", file=str(file)
-        ) from error
-    try:
-        lines = data.decode("utf-8").split()
-    except UnicodeDecodeError:
-        lines = []
-    if len(data) > MOST_BYTES or len(lines) != 1:
-        raise InputError(
-            f"{file} does not have one line of UTF-8 with the shared store's URL", file=str(file)
-        )
-    return store_address(lines[0])
