@@ -283,9 +283,9 @@ class GatewayService:
     def _tell_of(self, place: int, instance: InstanceState) -> None:
         facts = {"upstream": instance.name, "engine": instance.engine, "total_blocks": instance.total_blocks}
         if not instance.is_up:
-            self._told(
-                "engine-away", f"{instance.name} does not answer: what needs it gets 503 until it does", facts
-            )
+            others = [one.name for one in self.engines.instances() if one.is_up]
+            then = f"requests go to {', '.join(others)}" if others else "requests get 503"
+            self._told("engine-away", f"{instance.name} does not answer: {then} until it does", facts)
             return
         terms = self.engines.terms(place)
         version = self.engines.version(place)
