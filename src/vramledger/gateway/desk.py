@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from vramledger.gateway.admitter import Admitter, Decision, Ended, Ending, RequestFacts, Verdict
 from vramledger.gateway.counters import Counters
+from vramledger.gateway.pace import ReleasePace
 from vramledger.gateway.record import RequestRecord
 
 NS_PER_MS = 1_000_000
@@ -106,7 +106,7 @@ class AdmissionDesk:
         self._counters = counters
         self._queue: dict[int, _Waiter] = {}
         self._admitted: set[int] = set()
-        self._releases: deque[int] = deque(maxlen=32)
+        self._pace = ReleasePace(32)
         self._asking = False
         self._draining = False
         self._numbers = 0
@@ -170,6 +170,7 @@ class AdmissionDesk:
     async def _wait(self, waiter: _Waiter) -> Ticket:
         number = waiter.facts.number
         self._queue[number] = waiter
+        self._keep_pace()
         self._counters.queued += 1
         if waiter.record is not None:
             waiter.record.queued_ns = waiter.since_ns
@@ -182,6 +183,7 @@ class AdmissionDesk:
             outcome = await waiter.future
         except asyncio.CancelledError:
             if self._queue.pop(number, None) is not None:
+                self._keep_pace()
                 self._forget(number, Ended.CLIENT_LEFT)
                 self.ask_again()
             elif waiter.ticket is not None:  # admitted and cancelled in the same turn of the loop
@@ -232,7 +234,7 @@ class AdmissionDesk:
             verdict=Verdict.REJECT,
             rule="queued-too-long",
             message=f"the request waited {self._queued_ms / 1000:g} s and there was still no room for it",
-            retry_after_ms=self._retry_ms(waiter.decision, place),
+            retry_after_ms=max(1000, self._pace_ms(place) or self._left_ms(waiter)),
             numbers=waiter.decision.numbers,
         )
         self._turn_away(waiter, decision, Ended.QUEUED_TOO_LONG)
@@ -241,6 +243,7 @@ class AdmissionDesk:
         """`how` is None where the policy itself changed its word, and holds nothing any more."""
         if self._queue.pop(waiter.facts.number, None) is None:
             return
+        self._keep_pace()
         if how is not None:
             self._forget(waiter.facts.number, how)
         self._counted(decision)
@@ -277,13 +280,15 @@ class AdmissionDesk:
     def _ticket(self, facts: RequestFacts, decision: Decision, record: RequestRecord | None) -> Ticket:
         self._counters.admitted += 1
         self._admitted.add(facts.number)
+        self._keep_pace()
         if record is not None:
             record.decision, record.admitted_ns = decision, self._clock_ns()
         return Ticket(self, facts, decision, record)
 
     def _release(self, number: int, ending: Ending) -> None:
+        self._pace.released(1, self._clock_ns())
         self._admitted.discard(number)
-        self._releases.append(self._clock_ns())
+        self._keep_pace()
         self._tell_released(number, ending)
         self.ask_again()
 
@@ -312,12 +317,16 @@ class AdmissionDesk:
         told = decision.retry_after_ms if decision.retry_after_ms is not None else decision.wait_ms
         return max(1000, told if told is not None else self._pace_ms(place) or 0)
 
+    def _left_ms(self, waiter: _Waiter) -> int:
+        """Of what it was told when it came."""
+        return max(0, (waiter.wait_ms or 0) - self._queued_ms)
+
     def _pace_ms(self, place: int) -> int | None:
         """When the `place`-th release from now is due, at the pace of the last ones; None before there were two."""
-        if len(self._releases) < 2:
-            return None
-        spread_ns = max(self._clock_ns(), self._releases[-1]) - self._releases[0]
-        return place * spread_ns // len(self._releases) // NS_PER_MS
+        return self._pace.wait_ms(place, self._clock_ns())
+
+    def _keep_pace(self) -> None:
+        self._pace.at(self._clock_ns(), is_busy=bool(self._admitted), is_waited=bool(self._queue))
 
     def _counted(self, decision: Decision) -> Decision:
         if decision.verdict is Verdict.REJECT:

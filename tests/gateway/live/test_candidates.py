@@ -110,6 +110,10 @@ def test_what_the_policy_says_becomes_an_answer_with_numbers() -> None:
     assert all(isinstance(value, int) for value in told.numbers.values())
     paced = decision_of(replace(said, retry_at_ps=None), instance=0, pace_ms=70_000, numbers={})
     assert paced.retry_after_ms == 70_000
+    # Several pools' worth waits: that what runs has ended is not enough.
+    beyond = decision_of(said, instance=0, pace_ms=70_000, numbers={}, is_beyond=True)
+    assert beyond.retry_after_ms == 70_000
+    assert decision_of(said, instance=0, pace_ms=9, numbers={}, is_beyond=True).retry_after_ms == 2501
     soon = decision_of(replace(said, retry_at_ps=at), instance=0, pace_ms=None, numbers={})
     assert soon.retry_after_ms == 1000
     queued = decision_of(replace(said, answer=Admission.QUEUE), instance=0, pace_ms=1, numbers={})

@@ -14,7 +14,6 @@ from vramledger.gateway.live.cached_prefixes import CachedPrefixes
 from vramledger.gateway.live.capacity import Capacity, of_replicas
 from vramledger.gateway.live.engine_state import EngineState, state_of
 from vramledger.gateway.live.events import TokensPerEvent
-from vramledger.gateway.live.pace import ReleasePace
 from vramledger.gateway.live.reconciling import CAREFUL_NS, FRESH_NS, NS_PER_S, Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
@@ -124,14 +123,6 @@ def test_an_event_may_be_several_tokens() -> None:
     for _ in range(10_000):
         per_event.learn(Ending(how=Ended.COMPLETED, output_tokens=9, output_events=10))
     assert per_event.tokens(10) == 10
-
-
-def test_the_pace_of_blocks() -> None:
-    pace = ReleasePace()
-    pace.released(10, NS_PER_S)
-    assert pace.wait_ms(10, NS_PER_S) is None
-    pace.released(30, 3 * NS_PER_S)
-    assert pace.wait_ms(20, 3 * NS_PER_S) == 1000
 
 
 def asked(identity: int, keys: tuple[int, ...]) -> Candidate:

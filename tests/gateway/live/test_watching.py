@@ -107,6 +107,9 @@ def test_an_engine_is_served_as_soon_as_it_answers_and_not_before() -> None:
                 assert (state.engine, state.total_blocks, state.block_size) == ("vllm", 63, 16)
                 assert (state.total_output_tokens, state.is_up) == (100, True)
             await until(lambda: one.condition is Condition.DOWN)
+            state = admitter.instance_states(gateway.clock_ns())[0]
+            assert (state.is_up, state.running_requests, state.used_blocks) == (False, None, None)
+            assert (state.total_output_tokens, state.total_blocks) == (100, 63)
             gone = await ask(gateway.port, request())
             assert (gone.status, gone.error["code"]) == (503, "engine-down")
             async with Engine(vllm.script, listen=port):

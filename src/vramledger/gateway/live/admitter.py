@@ -88,6 +88,7 @@ class PolicyAdmitter:
         if decision.answer is Admission.ACCEPT:
             self._let_in(entry, decision, work_tokens, decode_seqs, now_ns)
         if decision.answer is not Admission.REJECT:
+            instance.keep_pace(now_ns)
             instance.want(now_ns)
         return self._told(instance, decision, candidate, now_ns)
 
@@ -97,6 +98,7 @@ class PolicyAdmitter:
             is_asked = instance.is_open and instance.policy.queued_count
             if is_asked and instance.takes_new and not instance.is_suspect:
                 told += self._turns(instance, now_ns)
+                instance.keep_pace(now_ns)
                 instance.want(now_ns)
         told += self._moved(now_ns)
         return told
@@ -146,6 +148,7 @@ class PolicyAdmitter:
         if entry.admitted_ns is None:
             entry.policy.at_end(number, 0, is_finished=False, now_ps=now_ns * PS_PER_NS)
             if entry.policy is instance.policy:
+                instance.keep_pace(now_ns)
                 instance.want(now_ns)
             return
         self._per_event.learn(ending)
@@ -202,6 +205,7 @@ class PolicyAdmitter:
         if not is_current:
             return
         instance.pace.released(held_blocks - policy.held_blocks, now_ns)
+        instance.keep_pace(now_ns)
         if not entry.facts.stream:
             instance.silent -= 1
         instance.want(now_ns)
@@ -232,14 +236,15 @@ class PolicyAdmitter:
     def _told(
         self, instance: Instance, decision: PolicyDecision, candidate: Candidate, now_ns: int
     ) -> Decision:
-        pace_ms = None
+        pace_ms, blocks = None, 0
         if decision.answer is not Admission.ACCEPT:
-            ahead = ceil_div(decision.queued_tokens, instance.block_tokens)
-            pace_ms = instance.pace.wait_ms(ahead + decision.need_blocks, now_ns)
+            blocks = ceil_div(decision.queued_tokens, instance.block_tokens) + decision.need_blocks
+            pace_ms = instance.pace.wait_ms(blocks, now_ns)
         return decision_of(
             decision,
             instance=instance.place,
             pace_ms=pace_ms,
+            is_beyond=blocks > decision.limit_blocks,
             numbers={
                 "prompt_tokens": candidate.prompt_tokens,
                 "foreign_blocks": instance.reconciled.foreign_blocks,

@@ -117,14 +117,22 @@ def _instant(facts: RequestFacts, within_ms: int | None) -> int | None:
 
 
 def decision_of(
-    decision: PolicyDecision, *, instance: int, pace_ms: int | None, numbers: dict[str, int]
+    decision: PolicyDecision,
+    *,
+    instance: int,
+    pace_ms: int | None,
+    numbers: dict[str, int],
+    is_beyond: bool = False,
 ) -> Decision:
-    """`pace_ms` is when there may be room by the pace of late, for where the policy foretells nothing; `numbers` are added to the policy's."""
+    """`pace_ms` is when there may be room by the pace of late, for where the policy foretells nothing; and where `is_beyond`, for more waits than the
+    whole pool holds, and the policy only foretells when what runs now has ended. `numbers` are added to the policy's."""
     verdict = _VERDICTS[decision.answer]
     wait_ms = None
     if decision.answer is not Admission.ACCEPT:
         if decision.retry_at_ps is not None and decision.retry_at_ps > decision.at_ps:
             wait_ms = ceil_div(decision.retry_at_ps - decision.at_ps, PS_PER_MS)
+            if is_beyond:
+                wait_ms = max(wait_ms, pace_ms or 0)
         else:
             wait_ms = pace_ms
     if decision.rule is Rule.NEVER_FITS:

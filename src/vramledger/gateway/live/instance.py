@@ -16,11 +16,11 @@ from vramledger.gateway.live.cached_prefixes import CachedPrefixes
 from vramledger.gateway.live.candidates import PS_PER_NS, Sizes, candidate_of, sizes_of
 from vramledger.gateway.live.capacity import Capacity
 from vramledger.gateway.live.engine_state import EngineState
-from vramledger.gateway.live.pace import ReleasePace
 from vramledger.gateway.live.reconciling import Reconciled
 from vramledger.gateway.live.service_times import LearnedTimes
 from vramledger.gateway.live.view import LiveView
 from vramledger.gateway.memory_facts import with_memory
+from vramledger.gateway.pace import ReleasePace
 from vramledger.gateway.shared.budget import Budget, nobody
 from vramledger.gateway.shared.grant import Grant, Standing
 from vramledger.gateway.snapshot import InstanceState, MemoryFacts
@@ -177,7 +177,8 @@ class Instance:
 
     def _offer(self) -> None:
         if self.budget is not None and self.capacity is not None and self._settings is not None:
-            self.budget.offer(self._settings.limit_blocks, self.capacity.max_running, str(self.restarts))
+            # Which of its starts it is no engine says, and a count of one's own means nothing to other gateways.
+            self.budget.offer(self._settings.limit_blocks, self.capacity.max_running)
 
     def candidate(self, facts: RequestFacts, cohort: str) -> Candidate:
         capacity, settings = self.capacity, self._settings
@@ -189,6 +190,11 @@ class Instance:
             cohort,
             is_strict=settings.reservation is Reservation.NO_EVICT or self.policy.is_careful,
         )
+
+    def keep_pace(self, now_ns: int) -> None:
+        """After each decision and each release."""
+        policy = self.policy
+        self.pace.at(now_ns, is_busy=policy.admitted_count > 0, is_waited=policy.queued_count > 0)
 
     def explained_blocks(self) -> int:
         """The most that the engine may hold of what was admitted."""
@@ -210,7 +216,6 @@ class Instance:
             self.dead_before_ns = before.asked_ns
             self.reconciled.forget()
             self.prefixes.forget()
-            self._offer()
         self.readings += 1
         hits = _total(state, "total_prefix_hit_tokens")
         if hits is not None:
@@ -267,7 +272,9 @@ class Instance:
         if capacity is None or policy is None or self._settings is None:
             return told
         state, usable = reconciled.state, capacity.layout.usable_blocks
-        used = state.used_blocks if state is not None else None
+        # Of one that is gone nobody knows what it does; what it had counted is kept.
+        present = None if self.condition is Condition.DOWN else state
+        used = present.used_blocks if present is not None else None
         snapshot = replace(
             told,
             age_ns=reconciled.age_ns(now_ns),
@@ -275,9 +282,9 @@ class Instance:
             total_blocks=usable,
             used_blocks=used,
             free_blocks=None if used is None else usable - used,
-            cached_blocks=state.kept_blocks if state is not None else None,
-            running_requests=state.running_count if state is not None else None,
-            waiting_requests=state.waiting_count if state is not None else None,
+            cached_blocks=present.kept_blocks if present is not None else None,
+            running_requests=present.running_count if present is not None else None,
+            waiting_requests=present.waiting_count if present is not None else None,
             booked_blocks=policy.held_blocks,
             reserved_blocks=policy.most_blocks,
             limit_blocks=self._settings.limit_blocks,
