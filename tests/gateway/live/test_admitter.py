@@ -269,3 +269,34 @@ def test_of_an_instance_that_is_shared_no_more_is_used_than_was_granted() -> Non
         admitter.release(number, Ending(how=Ended.COMPLETED, output_tokens=1), 10)
     assert share.wanted == (0, 0, 0, 0, 0, 0)
     assert is_empty(admitter)
+
+
+def test_blocks_that_came_back_are_given_out_before_the_engine_is_asked_again() -> None:
+    (one,) = instances([capacity(64, running=64)], Reservation.OPTIMISTIC)
+    admitter = PolicyAdmitter([one])
+    at_ns = 1
+    one.answered(state(0, 0), held_blocks=0, explained_blocks=0)
+    for number in range(1, 9):
+        assert admitter.decide(facts(number, prompt=112), at_ns).verdict is Verdict.ADMIT
+        admitter.progress(number, 1, at_ns)
+    held = one.policy.held_blocks
+    one.answered(state(at_ns, held), held_blocks=held, explained_blocks=held)
+    for number in range(10, 15):
+        assert admitter.decide(facts(number, prompt=112), at_ns).verdict is Verdict.QUEUE
+    for number in range(1, 6):
+        admitter.release(number, Ending(how=Ended.COMPLETED, output_tokens=1), at_ns + MS)
+    let_in = [number for number, told in admitter.reconsider(at_ns + MS) if told.verdict is Verdict.ADMIT]
+    assert let_in == [10, 11, 12, 13, 14]
+
+
+def test_what_the_engine_holds_beyond_the_books_is_not_given_out_when_others_end() -> None:
+    (one,) = instances([capacity(64, running=64)], Reservation.OPTIMISTIC)
+    admitter = PolicyAdmitter([one])
+    for number in range(1, 5):
+        assert admitter.decide(facts(number, prompt=112), 1).verdict is Verdict.ADMIT
+        admitter.progress(number, 1, 1)
+    held = one.policy.held_blocks
+    one.answered(state(1, 60), held_blocks=held, explained_blocks=60)
+    assert admitter.decide(facts(5, prompt=112), 1).verdict is Verdict.QUEUE
+    admitter.release(1, Ending(how=Ended.COMPLETED, output_tokens=1), 1 + MS)
+    assert one.view(1 + MS).free_blocks == 64 - 60 + held // 4

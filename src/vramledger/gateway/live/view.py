@@ -70,7 +70,8 @@ class LiveView:
             # Room takes what is promised to prompts that are not computed yet off again.
             free += self._policy.promised_blocks
             if state is not None and state.used_blocks is not None:
-                since = max(0, self._policy.held_blocks - reconciled.held_then_blocks)
+                # What went in and what went out since it was asked, of which its word knows nothing.
+                since = self._policy.held_blocks - reconciled.held_then_blocks
                 free = min(
                     free, self._usable_blocks - state.used_blocks - since + self._policy.promised_blocks
                 )
