@@ -225,6 +225,22 @@ def test_an_engine_that_is_not_there_is_503_and_then_it_is_there() -> None:
     asyncio.run(story())
 
 
+def test_what_answers_and_is_no_engine_is_not_said_to_be_silent() -> None:
+    async def script(call: Call) -> None:
+        await call.whole(b"{}", status=b"404 Not Found")
+
+    async def story() -> None:
+        async with (
+            Engine(script) as engine,
+            gateway_process("--upstream", f"http://127.0.0.1:{engine.port}") as running,
+        ):
+            away = await running.event("engine-away")
+            assert "does not say how large its KV pool is" in str(away["message"])
+            assert "requests get 503" in str(away["message"])
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from enum import Enum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -33,7 +34,7 @@ def read_struct(kind: type[T], values: Mapping[str, Any], source: str) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as problem:
-        raise InputError(f"{source}: {_worded(str(problem))}", source=source) from None
+        raise InputError(f"{source}: {_worded(str(problem), kind)}", source=source) from None
     except InputError as problem:
         raise InputError(f"{source}: {problem.message}", source=source) from None
     except RecursionError:
@@ -66,7 +67,22 @@ def _refuse_unknown(kind: Any, value: Any, source: str, path: str) -> None:
                 _refuse_unknown(option, value, source, path)
 
 
-def _worded(problem: str) -> str:
-    """msgspec's "Expected `int`, got `str` - at `$.limits.queued`" with the path first."""
+def _worded(problem: str, kind: Any) -> str:
+    """msgspec's "Expected `int`, got `str` - at `$.limits.queued`" with the path first, and with what may be chosen from."""
     said, mark, path = problem.rpartition(" - at `$.")
-    return f"{path.rstrip('`')}: {said}" if mark else problem
+    if not mark:
+        return problem
+    path = path.rstrip("`")
+    choices = _choices(kind, path) if said.startswith("Invalid enum value") else ()
+    known = f"; known are {', '.join(choices)}" if choices else ""
+    return f"{path}: {said}{known}"
+
+
+def _choices(kind: Any, path: str) -> tuple[str, ...]:
+    """Values of the enum at a path of sections; none where it leads elsewhere."""
+    for name in path.split("."):
+        kind = get_type_hints(kind).get(name) if isinstance(kind, type) else None
+    for option in (kind, *get_args(kind)):  # X | None
+        if isinstance(option, type) and issubclass(option, Enum):
+            return tuple(str(one.value) for one in option)
+    return ()

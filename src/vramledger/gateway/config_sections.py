@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import msgspec
 
+from vramledger.engines import engine_name, engine_names
 from vramledger.errors import InputError, shorter
 from vramledger.gateway.shared.settings import SharingSettings, WhenLost
 from vramledger.gateway.tokens.settings import Ask
@@ -34,6 +35,14 @@ class UpstreamSection(msgspec.Struct, frozen=True, kw_only=True):
     """The most requests that it runs at once, where it does not say."""
     kv_unified: bool | None = None
     """Of llama.cpp: whether its slots share one pool (--kv-unified), which its server does not say."""
+
+    def __post_init__(self) -> None:
+        if self.engine and engine_name(self.engine) not in engine_names():
+            raise InputError(
+                f"upstream.engine is {shorter(self.engine)}, which is none of {', '.join(engine_names())}",
+                key="upstream.engine",
+                value=self.engine,
+            )
 
     @property
     def label(self) -> str:

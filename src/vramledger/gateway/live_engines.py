@@ -81,8 +81,9 @@ class LiveEngines:
     def terms(self, place: int) -> dict[str, Any]:
         instance = self._live.instances[place]
         capacity, settings = instance.capacity, instance.settings
-        if capacity is None or settings is None:
-            return {}
+        problem = self._live.watches[place].problem
+        if capacity is None or settings is None or problem:
+            return {"problem": problem} if problem else {}
         return {
             "max_running": settings.max_running,
             "max_model_len": settings.max_model_len,

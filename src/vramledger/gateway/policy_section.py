@@ -9,6 +9,7 @@ import msgspec
 
 from vramledger.admission.defaults import Goal
 from vramledger.admission.settings import QueueBounds, Reservation
+from vramledger.errors import InputError
 
 PS_PER_MS = 1_000_000_000
 
@@ -51,6 +52,19 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True):
     """The longest wait."""
     ageing_ms: int | None = None
     """The wait that makes up for one priority."""
+
+    def __post_init__(self) -> None:
+        for name in ("quantile", "confidence", "epsilon", "deadline_quantile"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share < 1:
+                raise InputError(f"policy.{name} is {share}: a share above 0 and below 1 is needed", key=name)
+        for name, least in (
+            ("safety_tokens", 0), ("safety_blocks", 0), ("watermark_blocks", 0), ("queue_requests", 0),
+            ("queue_tokens", 0), ("queue_age_ms", 0), ("ageing_ms", 1),
+        ):  # fmt: skip
+            count = getattr(self, name)
+            if count is not None and count < least:
+                raise InputError(f"policy.{name} is {count}: at least {least} is needed", key=name)
 
     def changes(self) -> dict[str, Any]:
         """Fields of `admission.settings.PolicySettings` that were given."""

@@ -271,7 +271,7 @@ class GatewayService:
                 for place, instance in enumerate(instances):
                     if instance.is_up is None:
                         continue
-                    known = instance.is_up, self.engines.terms(place) if instance.is_up else {}
+                    known = instance.is_up, self.engines.terms(place)
                     if known != self._known[place]:
                         self._known[place] = known
                         self._tell_of(place, instance)
@@ -282,12 +282,13 @@ class GatewayService:
 
     def _tell_of(self, place: int, instance: InstanceState) -> None:
         facts = {"upstream": instance.name, "engine": instance.engine, "total_blocks": instance.total_blocks}
+        terms = self.engines.terms(place)
         if not instance.is_up:
             others = [one.name for one in self.engines.instances() if one.is_up]
             then = f"requests go to {', '.join(others)}" if others else "requests get 503"
-            self._told("engine-away", f"{instance.name} does not answer: {then} until it does", facts)
+            why = terms.get("problem") or f"{instance.name} does not answer"
+            self._told("engine-away", f"{why}; {then} until that has changed", facts)
             return
-        terms = self.engines.terms(place)
         version = self.engines.version(place)
         engine = " ".join(word for word in (instance.engine or "an unknown engine", version) if word)
         self._told(
@@ -323,7 +324,7 @@ def _pool(instance: InstanceState) -> str:
 
 
 def _terms(terms: dict[str, Any]) -> str:
-    if not terms:
+    if "reservation" not in terms:
         return ""
     return (
         f", {terms['max_running']:,} sequences at once, each of up to {terms['max_model_len']:,} tokens; "

@@ -12,6 +12,8 @@ import pytest
 from gateway.client import ask, request, until
 from gateway.engine import Call, Engine
 from vramledger.admission.defaults import Goal
+from vramledger.admission.settings import Reservation
+from vramledger.errors import InputError
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.live.capacity import Given
 from vramledger.gateway.live.instance import Condition
@@ -116,6 +118,27 @@ def test_an_engine_is_served_as_soon_as_it_answers_and_not_before() -> None:
                 await until(lambda: one.condition is Condition.UP)
                 assert one.restarts == 1
                 assert (await ask(gateway.port, request(max_tokens=10))).status == 200
+
+    run(story)
+
+
+def test_a_policy_that_cannot_go_with_an_engine_that_comes_late_is_a_problem_and_no_end_of_asking() -> None:
+    async def story() -> None:
+        port = free_port()
+        risk = {"reservation": Reservation.RISK}
+        admitter = await open_instances(
+            [Upstream(host="127.0.0.1", port=port)], changes=risk, interval_s=0.05
+        )
+        admitter.start()
+        try:
+            vllm = Vllm()
+            async with Engine(vllm.script, listen=port):
+                await until(lambda: any("reservation is risk" in told for told in admitter.problems))
+                with pytest.raises(InputError, match="reservation is risk"):
+                    await open_instances([Upstream(host="127.0.0.1", port=port)], changes=risk)
+            await until(lambda: any("refuses connections" in told for told in admitter.problems))
+        finally:
+            await admitter.close()
 
     run(story)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from vramledger.engines import find_metrics, find_sample_endpoints
-from vramledger.errors import SourceError, VramledgerError
+from vramledger.errors import InputError, SourceError, VramledgerError
 from vramledger.gateway.live.admitter import PolicyAdmitter
 from vramledger.gateway.live.capacity import Capacity, Given, capacity_of, of_replicas
 from vramledger.gateway.live.engine_state import EngineState, state_of
@@ -45,6 +45,7 @@ class EngineWatch:
         self.instance = instance
         self.problem = ""
         """Why it could not be opened, as last seen."""
+        self._is_first = True
         self._asking = asking
         self._given = given
         self._admitter = admitter
@@ -70,9 +71,11 @@ class EngineWatch:
             await self.look()
 
     async def look(self) -> None:
-        """One round of questions: what it has, where that is not known, and how it is."""
+        """One round of questions: what it has, where that is not known, and how it is. Raises InputError in the first round, and in no other, for
+        a policy that cannot go with it."""
         if not self.instance.is_open or self.instance.condition is Condition.DOWN:
             await self._open()
+        self._is_first = False
         if self.instance.is_open:
             await self._read()
 
@@ -89,12 +92,18 @@ class EngineWatch:
         except VramledgerError as problem:
             self.problem = problem.message
             return
-        self.problem = ""
         if told is not None:
             instance.memory = measured_memory(told)
         if instance.is_open and capacity != instance.capacity:
             self._admitter.reopened()
-        instance.open(capacity)
+        try:
+            instance.open(capacity)
+        except InputError as problem:
+            if self._is_first:
+                raise
+            self.problem = f"{where}: {problem.message}"
+            return
+        self.problem = ""
 
     async def _told(self, where: str) -> Measurement | None:
         """What it says of itself; None where it answers with nothing known here. Raises AskingFailed where it does not answer at all."""
