@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vramledger.errors import FlagError
 
@@ -146,29 +146,38 @@ def find_engine(text: str) -> tuple[Engine, str | None]:
     Raises FlagError for a name that has no folder here.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    module = _MODULES.get(engine_name(name))
-    if module is None:
-        raise FlagError(
-            f"unknown engine {name!r}; known: {', '.join(engine_names())}", flag="engine", value=text
-        )
+    module = _planner(name, text)
     if equals and not version:
         raise FlagError(f"--engine {text!r} names no version after ==", flag="engine", value=text)
     return cast(Engine, importlib.import_module(module)), version or None
+
+
+def _planner(name: str, value: str) -> str:
+    """The module that plans for an engine. Raises FlagError, of the flag's `value`, for a name that has no folder here."""
+    module = _MODULES.get(engine_name(name))
+    if module is None:
+        raise FlagError(
+            f"unknown engine {name!r}; known: {', '.join(engine_names())}", flag="engine", value=value
+        )
+    return module
+
+
+def _part(engine: str, name: str) -> Any:
+    """A module of an engine's folder. Raises FlagError for a name that has no folder here."""
+    return importlib.import_module(f"{_planner(engine, engine).rpartition('.')[0]}.{name}")
 
 
 def check_engine(text: str) -> None:
     """Raises FlagError for a name that has no folder here and for a version that its rules do not cover."""
     _, version = find_engine(text)
     if version is not None:
-        package = _MODULES[engine_name(text)].rpartition(".")[0]
-        importlib.import_module(f"{package}.version").parse_version(version)
+        _part(text, "version").parse_version(version)
 
 
 def same_version(engine: str, one: str, other: str) -> bool:
     """Whether two texts name one release of an engine ("0.27.1", "v0.27.1+cu130"). Raises FlagError for a version that its
     rules do not cover."""
-    package = _MODULES[engine_name(engine)].rpartition(".")[0]
-    parse = importlib.import_module(f"{package}.version").parse_version
+    parse = _part(engine, "version").parse_version
     return bool(parse(one) == parse(other))
 
 
@@ -192,24 +201,14 @@ def find_serving(engine: str) -> Serving | None:
 
 def find_scheduling(engine: str) -> Callable[[Plan], EngineScheduling]:
     """What an engine's scheduler goes by, of a plan of that engine. Raises FlagError for a name that has no folder here."""
-    name = engine_name(engine)
-    if name not in _MODULES:
-        raise FlagError(
-            f"unknown engine {engine!r}; known: {', '.join(engine_names())}", flag="engine", value=engine
-        )
-    module = importlib.import_module(f"{_MODULES[name].rpartition('.')[0]}.scheduling")
+    module = _part(engine, "scheduling")
     return cast("Callable[[Plan], EngineScheduling]", module.scheduling)
 
 
 def find_full_pool(engine: str) -> Callable[[Mapping[str, object]], FullPool]:
     """What an engine does where its pool is full, of its settings by name (those that are not there are its defaults). Raises FlagError for a
     name that has no folder here."""
-    name = engine_name(engine)
-    if name not in _MODULES:
-        raise FlagError(
-            f"unknown engine {engine!r}; known: {', '.join(engine_names())}", flag="engine", value=engine
-        )
-    module = importlib.import_module(f"{_MODULES[name].rpartition('.')[0]}.full_pool")
+    module = _part(engine, "full_pool")
     return cast("Callable[[Mapping[str, object]], FullPool]", module.full_pool)
 
 
