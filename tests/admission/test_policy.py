@@ -193,6 +193,12 @@ def test_an_end_is_judged_by_the_outputs_that_were_learned() -> None:
     late = front.at_arrival(structs.replace(due, identity=1001), View(400), 0)
     # 16 ms, and 19 tokens more at 10 ms; by then 1 + 84 // 10 could be there.
     assert (late.rule, late.possible_end_ps, late.possible_output_tokens) == (Rule.DEADLINE, 206 * MS, 9)
+    assert "end 0.206 s from now, 9 output tokens by then" in late.why()
+
+
+def test_what_is_not_known_is_not_told_as_possible_at_once() -> None:
+    late = policy().at_arrival(candidate(1, first_token_deadline_ps=5), View(20), 6)
+    assert (late.rule, late.why()) == (Rule.FIRST_TOKEN_DEADLINE, "its deadline cannot be met any more")
 
 
 def test_who_waits_past_the_last_start_in_time_is_never_started() -> None:

@@ -120,15 +120,12 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
         return f"needs {need}, and there are {self.limit_blocks:,} in all"
 
     def _possible(self) -> str:
-        instants = (
-            ("first token", self.possible_first_token_ps),
-            ("end", self.possible_end_ps),
-        )
-        told = [
-            f"{name} {(at_ps - self.at_ps) / 1e12:.3g} s from now"
-            for name, at_ps in instants
-            if at_ps is not None
-        ]
+        """What was foretold; nothing of what would be at once, for that is what is said while times are not known."""
+        told = []
+        if self.possible_first_token_ps is not None and self.possible_first_token_ps > self.at_ps:
+            told.append(f"first token {(self.possible_first_token_ps - self.at_ps) / 1e12:.3g} s from now")
+        if self.possible_end_ps is not None and self.possible_end_ps > (self.possible_first_token_ps or 0):
+            told.append(f"end {(self.possible_end_ps - self.at_ps) / 1e12:.3g} s from now")
         if self.possible_output_tokens is not None:
             told.append(f"{self.possible_output_tokens:,} output tokens by then")
-        return f"; possible: {', '.join(told)}" if told else ""
+        return f"; possible, were it let in now: {', '.join(told)}" if told else " any more"
