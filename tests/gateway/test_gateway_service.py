@@ -119,3 +119,23 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
                 await service.start()
 
     asyncio.run(story())
+
+
+def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
+    async def story() -> None:
+        async def fails() -> None:
+            raise OSError("cannot be closed")
+
+        async with Engine(slow) as engine:
+            says = Says(text(engine.port))
+            service = await assembled(says.read(), reread=says.read, told=says.say)
+            await service.start()
+            port, close = service.gateway.port, service.gateway.close
+            service.gateway.close = fails  # type: ignore[method-assign]
+            with pytest.raises(OSError, match="cannot be closed"):
+                await service.close()
+            await until(lambda: not engine.writers)  # none that asks it any more
+            assert (await ask(port, chat(KEY_B))).status == 401
+            await close()
+
+    asyncio.run(story())

@@ -12,7 +12,6 @@ from vramledger.simulation.settings import Scheduling
 
 AIM_LOAD = 1.3
 AIM_GAIN = 1.3
-AIM_PREEMPTIONS = 0.1
 HARM = 0.02
 
 

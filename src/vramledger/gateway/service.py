@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -153,17 +154,19 @@ class GatewayService:
         return self.gateway.in_flight + (self.processor.open_streams if self.processor is not None else 0)
 
     async def close(self) -> None:
+        """Ends everything now. What fails in that keeps nothing else open, and is raised at the end."""
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
-        if self.processor is not None:
-            await self.processor.close()
-        await self.gateway.close()
-        await self.counter.close()
-        await self.engines.close()
-        await asyncio.to_thread(self.telemetry.close)
-        if self.admin is not None:
-            await self.admin.close()
+        async with AsyncExitStack() as last_first:
+            if self.admin is not None:
+                last_first.push_async_callback(self.admin.close)
+            last_first.push_async_callback(asyncio.to_thread, self.telemetry.close)
+            last_first.push_async_callback(self.engines.close)
+            last_first.push_async_callback(self.counter.close)
+            last_first.push_async_callback(self.gateway.close)
+            if self.processor is not None:
+                last_first.push_async_callback(self.processor.close)
 
     # Administered
 
