@@ -188,8 +188,12 @@ def test_any_body_is_either_priced_or_refused(body: bytes) -> None:
         (b'{"prompt":[' + b'"a",' * 200_000 + b'"a"]}', "prompts"),
         (b'{"prompt":[[' + b'"a",' * 200_000 + b'"a"]]}', "pieces"),
         (b'{"messages":[' + b"{}," * 200_000 + b"{}]}", "pieces"),
+        (b'{"prompt":"a","x":[' + b"[]," * 250_000 + b"1]}", "lists and objects"),
+        (b'{"prompt":"a","x":[' + b'"",' * 500_000 + b"1]}", "quotation marks"),
+        (b'{"prompt":"a","x":[' + b"1e308," * 100_000 + b"1.5]}", "not whole"),
+        (b'{"prompt":"a","sampling_params":[' + b"{}," * 4_096 + b"{}]}", "settings"),
     ],
-    ids=("tokens", "prompts", "text", "messages"),
+    ids=("tokens", "prompts", "text", "messages", "containers", "names", "fractions", "settings"),
 )
 def test_a_body_in_too_many_pieces_is_refused(body: bytes, said: str) -> None:
     kind = Kind.CHAT if b"messages" in body[:20] else Kind.COMPLETION

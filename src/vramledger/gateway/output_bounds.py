@@ -15,6 +15,8 @@ import msgspec
 from vramledger.gateway.admitter import Kind
 
 LARGEST = 1 << 40
+MOST_SETTINGS = 4096
+"""Of one request's texts, each with settings of its own."""
 
 
 class BadBound(ValueError):
@@ -86,6 +88,8 @@ def _native(asked: Mapping[str, object]) -> list[Mapping[str, object]]:
     """SGLang's `sampling_params`: an object, or one for each text."""
     parameters = asked.get("sampling_params")
     if isinstance(parameters, list):
+        if len(parameters) > MOST_SETTINGS:
+            raise BadBound(f"sampling_params has more than {MOST_SETTINGS:,} settings")
         return [one for one in parameters if isinstance(one, dict)]
     return [parameters] if isinstance(parameters, dict) else []
 

@@ -1,4 +1,4 @@
-"""A member set in a JSON text: the value is what it should be, and every other byte stays."""
+"""A member set in a JSON text: the value is what it should be, and what else is said stays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramledger.gateway.request_facts import BadBody, read_body
-from vramledger.gateway.tenants.json_members import member_name, members, with_member
+from vramledger.gateway.request_facts import read_body
+from vramledger.gateway.tenants.json_members import with_member
 
 NAMES = st.sampled_from(["cache_salt", "model", "messages", 'a"}{,', "cache\\salt", "ü", ""]) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=5
@@ -51,8 +51,8 @@ def test_only_the_member_changes(text: str, salt: str) -> None:
     for name, value in json.loads(new, object_pairs_hook=list):
         first.setdefault(name, value)
     assert first["cache_salt"] == salt  # for a reader that takes the first of two
-    old = [part for part in members(body) if member_name(part) != "cache_salt"]
-    assert list(members(new))[:-1] == old
+    if "cache_salt" not in asked:
+        assert new.startswith(body.rstrip()[:-1])
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,13 @@ def test_only_the_member_changes(text: str, salt: str) -> None:
         (b' { } \n', b' { "cache_salt":"s"}'),
         (b'{"n": 1e400, "t": "\xc3\xbc\\u00fc"}\n', b'{"n": 1e400, "t": "\xc3\xbc\\u00fc","cache_salt":"s"}'),
         (b'{"cache_salt": "x"}', b'{"cache_salt":"s"}'),
-        (b'{"cache_salt": "x", "a": "}", "cache_salt": {"a": [1, 2]}}', b'{ "a": "}","cache_salt":"s"}'),
+        (b'{"cache_salt": "x", "a": "}", "cache_salt": {"a": [1, 2]}}', b'{"a":"}","cache_salt":"s"}'),
+        (b'{"a": 1e400, "cache_salt": "x", "b": [1,  2.50], "\\u0061": {"a":  1}}', b'{"a":{"a":  1},"b":[1,  2.50],"cache_salt":"s"}'),
         (b'{"a": [{"cache_salt": 1}], "b": "\\"cache_salt\\":"}', b'{"a": [{"cache_salt": 1}], "b": "\\"cache_salt\\":","cache_salt":"s"}'),
     ],
 )  # fmt: skip
 def test_examples(body: bytes, new: bytes) -> None:
-    try:
-        asked = read_body(body)
-    except BadBody:  # a number that no double holds
-        asked = {"n": 0}
+    asked = read_body(body)
     assert with_member(body, "cache_salt", "s", is_there="cache_salt" in asked, is_empty=not asked) == new
 
 
