@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from functools import partial
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from gateway.client import ask, gateway_to, request, until
 from gateway.engine import EVENT_STREAM, WORD, Call, Engine
 from gateway.policies import Places, Says
-from vramledger.gateway.admitter import Decision, Ended, Verdict
+from vramledger.gateway.admitter import Decision, Ended, Kind, RequestFacts, Verdict
+from vramledger.gateway.counters import Counters
+from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.settings import Limits, Timeouts
 
 
@@ -121,6 +124,51 @@ def test_the_queue_is_bounded_in_number_and_in_time() -> None:
             3: Ended.QUEUE_FULL,
             4: Ended.QUEUED_TOO_LONG,
         }
+
+    asyncio.run(story())
+
+
+def test_a_tenant_that_fills_the_queue_makes_place_for_another() -> None:
+    async def story() -> None:
+        policy = Places(0)
+        clock = itertools.count()
+        desk = AdmissionDesk(
+            policy, queued=4, queued_ms=60_000, clock_ns=lambda: next(clock), counters=Counters()
+        )
+
+        def enters(tenant: int) -> asyncio.Task[Ticket]:
+            facts = RequestFacts(
+                number=desk.next_number(),
+                kind=Kind.CHAT,
+                model="m",
+                prompt_bytes=1,
+                prompt=None,
+                max_output_tokens=1,
+                branches=1,
+                stream=False,
+                arrival_ns=0,
+                tenant=tenant,
+            )
+            return asyncio.create_task(desk.enter(facts))
+
+        many = [enters(1) for _ in range(6)]
+        await asyncio.sleep(0)
+        assert desk.waiting == 4
+        others = [enters(2), enters(3), enters(2)]
+        await asyncio.sleep(0.01)
+        waiting = [facts.tenant for facts, _ in desk.waiting_facts()]
+        assert sorted(waiting) == [1, 1, 2, 3]
+        assert [task.done() for task in many] == [False, False, True, True, True, True]
+        for task in many[2:]:
+            refused = task.exception()
+            assert isinstance(refused, Refused)
+            assert refused.decision.rule == "queue-full"
+        assert others[2].done()  # it has as many as anybody, but for one
+        for task in (*many, *others):
+            task.cancel()
+        await asyncio.gather(*many, *others, return_exceptions=True)
+        assert (desk.waiting, desk.admitted, policy.line) == (0, 0, [])
+        assert set(policy.endings) == set(policy.facts)
 
     asyncio.run(story())
 

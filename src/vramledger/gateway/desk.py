@@ -105,6 +105,7 @@ class AdmissionDesk:
         self._clock_ns = clock_ns
         self._counters = counters
         self._queue: dict[int, _Waiter] = {}
+        self._waiting_of: dict[int, int] = {}  # by tenant
         self._admitted: set[int] = set()
         self._pace = ReleasePace(32)
         self._asking = False
@@ -162,7 +163,7 @@ class AdmissionDesk:
             return self._ticket(facts, decision, record)
         if decision.verdict is not Verdict.QUEUE:
             raise Refused(self._counted(decision))
-        if len(self._queue) >= self._most:
+        if len(self._queue) >= self._most and not self._make_place(facts.tenant):
             self._forget(facts.number, Ended.QUEUE_FULL)
             raise Refused(self._counted(self._too_many(decision)))
         return await self._wait(_Waiter(facts, decision, now, record))
@@ -171,6 +172,8 @@ class AdmissionDesk:
         number = waiter.facts.number
         self._queue[number] = waiter
         self._keep_pace()
+        tenant = waiter.facts.tenant
+        self._waiting_of[tenant] = self._waiting_of.get(tenant, 0) + 1
         self._counters.queued += 1
         if waiter.record is not None:
             waiter.record.queued_ns = waiter.since_ns
@@ -182,7 +185,7 @@ class AdmissionDesk:
         try:
             outcome = await waiter.future
         except asyncio.CancelledError:
-            if self._queue.pop(number, None) is not None:
+            if self._take_out(number) is not None:
                 self._keep_pace()
                 self._forget(number, Ended.CLIENT_LEFT)
                 self.ask_again()
@@ -214,7 +217,7 @@ class AdmissionDesk:
             if waiter is None:
                 continue
             if decision.verdict is Verdict.ADMIT:
-                del self._queue[number]
+                self._take_out(number)
                 ticket = self._ticket(waiter.facts, decision, waiter.record)
                 ticket.position, ticket.wait_ms = waiter.position, waiter.wait_ms
                 ticket.waited_ms = (self._clock_ns() - waiter.since_ns) // NS_PER_MS
@@ -227,6 +230,25 @@ class AdmissionDesk:
                 waiter.decision = decision
             else:
                 self._turn_away(waiter, decision, None)
+
+    def _take_out(self, number: int) -> _Waiter | None:
+        """It waits no longer."""
+        waiter = self._queue.pop(number, None)
+        if waiter is not None:
+            tenant = waiter.facts.tenant
+            self._waiting_of[tenant] -= 1
+            if not self._waiting_of[tenant]:
+                del self._waiting_of[tenant]
+        return waiter
+
+    def _make_place(self, tenant: int) -> bool:
+        """A full queue has place for whoever has fewer in it than another: the last that came of whoever has most goes."""
+        largest = max(self._waiting_of, key=self._waiting_of.__getitem__, default=tenant)
+        if self._waiting_of.get(largest, 0) <= self._waiting_of.get(tenant, 0) + 1:
+            return False
+        waiter = next(one for one in reversed(self._queue.values()) if one.facts.tenant == largest)
+        self._turn_away(waiter, self._too_many(waiter.decision), Ended.QUEUE_FULL)
+        return True
 
     def _too_long(self, waiter: _Waiter) -> None:
         place = list(self._queue).index(waiter.facts.number) + 1 if waiter.facts.number in self._queue else 1
@@ -241,7 +263,7 @@ class AdmissionDesk:
 
     def _turn_away(self, waiter: _Waiter, decision: Decision, how: Ended | None) -> None:
         """`how` is None where the policy itself changed its word, and holds nothing any more."""
-        if self._queue.pop(waiter.facts.number, None) is None:
+        if self._take_out(waiter.facts.number) is None:
             return
         self._keep_pace()
         if how is not None:
