@@ -211,15 +211,41 @@ def test_all_bodies_together_are_bounded() -> None:
 
 
 def test_connections_are_bounded() -> None:
+    async def script(call: Call) -> None:
+        await call.left()
+
     async def story() -> None:
         limits = Limits(connections=2)
-        async with Engine(Call.whole) as engine, gateway_to(engine, Places(1), limits=limits) as gateway:
-            writers = [(await asyncio.open_connection("127.0.0.1", gateway.port))[1] for _ in range(2)]
-            await until(lambda: len(gateway.connections) == 2)
+        async with Engine(script) as engine, gateway_to(engine, Places(2), limits=limits) as gateway:
+            busy = [(await asyncio.open_connection("127.0.0.1", gateway.port))[1] for _ in range(2)]
+            for writer in busy:
+                writer.write(request())
+            await until(lambda: engine.working == 2)
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             assert await reader.read() == b""
             assert gateway.counters.connections_refused == 1
-            for each in (*writers, writer):
+            for each in (*busy, writer):
+                each.transport.abort()
+
+    asyncio.run(story())
+
+
+def test_nobody_keeps_others_out_by_saying_nothing() -> None:
+    async def story() -> None:
+        limits = Limits(connections=3)
+        async with Engine(Call.whole) as engine, gateway_to(engine, Places(9), limits=limits) as gateway:
+            silent = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(2)]
+            served, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(request())
+            assert (await read_answer(served)).status == 200
+            for _ in range(2):
+                silent.append(await asyncio.open_connection("127.0.0.1", gateway.port))
+            for reader, _ in silent[:2]:
+                assert await reader.read() == b""
+            writer.write(request())  # one that was served lately is not the first to go
+            assert (await read_answer(served)).status == 200
+            assert gateway.counters.connections_refused == 2
+            for _, each in (*silent, (served, writer)):
                 each.transport.abort()
 
     asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Protocol, cast
 
 from vramledger.gateway.counters import Counters
@@ -13,6 +14,7 @@ from vramledger.gateway.request_reading import HeldBodies, IncomingRequest, Part
 from vramledger.gateway.settings import Limits, Timeouts
 
 LINGER_S = 1.0
+LOOKED_AT = 256
 NEVER = float("inf")
 
 
@@ -176,12 +178,24 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods, not by descent
         self._transport.set_write_buffer_limits(high=self._house.limits.write_buffer_bytes)
         house = self._house
-        if len(house.connections) >= house.limits.connections or house.draining:
+        if house.draining or (len(house.connections) >= house.limits.connections and not self._make_place()):
             house.counters.connections_refused += 1
             self._transport.abort()
             return
         house.connections.add(self)
         house.counters.connections += 1
+
+    def _make_place(self) -> bool:
+        """One that is idle goes for one that comes, so that nobody keeps others out by saying nothing: of a few, whose time is up first."""
+        house = self._house
+        idle = (one for one in islice(house.connections, LOOKED_AT) if one.is_idle)
+        victim = min(idle, key=lambda one: one.deadline, default=None)
+        if victim is None:
+            return False
+        house.counters.connections_refused += 1
+        house.connections.discard(victim)
+        victim.abort()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._house.connections.discard(self)

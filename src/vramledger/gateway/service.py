@@ -19,6 +19,7 @@ from vramledger.gateway.config_secrets import admin_token, no_password, salt_sec
 from vramledger.gateway.envoy.from_config import processor_beside
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
+from vramledger.gateway.open_files import within_open_files
 from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState, InstanceState, MemoryFacts, Sampled, gateway_state
 from vramledger.gateway.telemetry import Telemetry
@@ -105,7 +106,7 @@ class GatewayService:
         self.gateway = Gateway(
             upstreams,
             self.limits,
-            limits=config.limits,
+            limits=within_open_files(config.limits),
             timeouts=config.timeouts,
             doorkeeper=self.door,
             counter=self.counter,
@@ -140,6 +141,7 @@ class GatewayService:
             await self.close()
             raise
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        self._tell_of_open_files()
 
     async def drain(self) -> bool:
         """Lets what runs end, for as long as the configuration gives it. True if all did."""
@@ -220,7 +222,7 @@ class GatewayService:
             self.failed_reloads += 1
             self._told("reload-failed", f"the configuration is not read anew: {problem.message}", {})
             raise
-        self.gateway.adopt(config.limits, config.timeouts)
+        self.gateway.adopt(within_open_files(config.limits), config.timeouts)
         if self.processor is not None:
             self.processor.adopt(config.limits, config.timeouts)
         if self._tls is not None:
@@ -231,6 +233,7 @@ class GatewayService:
         self.telemetry.reopen_log()
         self._choose_salts()
         more = f"; a restart is needed for {', '.join(fixed)}" if fixed else ""
+        self._tell_of_open_files()
         self._told("reloaded", f"the configuration was read anew{more}", {"needs_restart": list(fixed)})
         return {"status": "reloaded", "needs_restart": list(fixed), "tenants": len(self.door.tenants)}
 
@@ -282,6 +285,12 @@ class GatewayService:
             except Exception:
                 LOG.exception("looking after the engines failed")
             await asyncio.sleep(WATCH_S)
+
+    def _tell_of_open_files(self) -> None:
+        most = self.gateway.limits.connections
+        if most < self.config.limits.connections:
+            told = f"{most:,} connections of clients at the most, for the process may not open more files (ulimit -n)"
+            self._told("fewer-connections", told, {"connections": most})
 
     def _tell_of(self, place: int, instance: InstanceState) -> None:
         facts = {"upstream": instance.name, "engine": instance.engine, "total_blocks": instance.total_blocks}

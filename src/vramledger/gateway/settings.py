@@ -68,7 +68,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     held_body_bytes: int = 1 << 30
     """Bodies of all requests together, from their first byte until the engine answers."""
     connections: int = 10_000
-    """Clients' connections; more are closed at once."""
+    """Clients' connections, as far as the process may open files; idle ones are closed for those that come, and more are closed at once."""
     pipelined: int = 16
     """Requests that one connection may have sent ahead of their answers."""
     write_buffer_bytes: int = 65_536
