@@ -360,6 +360,10 @@ def test_vllm_cuts_prompts_where_it_is_told_to() -> None:
         ):
             told = await counted(one, {"prompt": TEXT, "truncate_prompt_tokens": 9})
             assert (told.tokens, told.most_tokens, told.keys) == (9, 9, ())
+            for kind in (Kind.RESPONSE, Kind.MESSAGE):  # they have no such member
+                asked = {"input": TEXT, "messages": [{"role": "user", "content": TEXT}]}
+                told = await counted(one, {**asked, "truncate_prompt_tokens": 1}, kind=kind)
+                assert told.most_tokens > 1
 
     asyncio.run(run())
 

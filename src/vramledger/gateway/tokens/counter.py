@@ -150,7 +150,7 @@ class Counting:
                     exact = await self._by_tokenizer(question, noted)
                 told = exact or told
         self._tally(told)
-        return self._cut(told, asked)
+        return self._cut(told, asked, facts.kind)
 
     def learn(self, facts: RequestFacts, ending: Ending) -> None:
         """What the engine reports of a prompt teaches the estimate, and how far the other counts can be trusted."""
@@ -316,10 +316,12 @@ class Counting:
     async def _apart(self, work: Callable[[], Result], is_long: bool) -> Result:
         return await self._off_loop.run(work) if is_long else work()
 
-    def _cut(self, told: PromptTokens, asked: Mapping[str, object]) -> PromptTokens:
-        """vLLM cuts a prompt to `truncate_prompt_tokens` of its last tokens."""
+    def _cut(self, told: PromptTokens, asked: Mapping[str, object], kind: Kind) -> PromptTokens:
+        """vLLM cuts a prompt to `truncate_prompt_tokens` of its last tokens. Responses and Anthropic's messages have no such member (0.32.0)."""
         most = asked.get("truncate_prompt_tokens")
-        if self.settings.engine != "vllm" or type(most) is not int or not 0 < most < told.most_tokens:
+        if self.settings.engine != "vllm" or kind not in WITH_IDS:
+            return told
+        if type(most) is not int or not 0 < most < told.most_tokens:
             return told
         return replace(told, tokens=min(told.tokens, most), most_tokens=most, keys=(), key_tokens=0)
 
