@@ -26,6 +26,7 @@ from vramledger.telemetry.web import Answer
 
 QUESTION_MS = 2_000
 MOST_BYTES = 4 << 20
+LARGE_BYTES = 1 << 19
 LEAST_PAUSE_S = 0.05
 
 
@@ -170,8 +171,7 @@ class EngineWatch:
             answered = True
             if answer.status == 200:
                 self._metrics_path = path
-                body = only(answer.body, _names(engine))
-                samples += metrics_samples(parse_exposition(body), engine, at_s=0.0, source=path)
+                samples += await _read_apart(answer.body, engine, path)
                 break
         for endpoint in find_sample_endpoints(engine) if engine else ():
             try:
@@ -196,6 +196,16 @@ def holds_more_than_all(state: EngineState, capacity: Capacity) -> bool:
     """Whether llama.cpp's slots hold more than they could, did they share the cells that each of them names: so they have as many each."""
     tokens = ((state.used_blocks or 0) + (state.kept_blocks or 0)) * capacity.layout.key_tokens
     return capacity.engine == "llamacpp" and capacity.max_running > 1 and tokens > capacity.max_model_len
+
+
+async def _read_apart(body: bytes, engine: str, path: str) -> list[Sample]:
+    """Answers of unusual length are read on another thread: at a dozen microseconds a line, everybody would wait."""
+
+    def read() -> list[Sample]:
+        exposition = parse_exposition(only(body, _names(engine)))
+        return list(metrics_samples(exposition, engine, at_s=0.0, source=path))
+
+    return await asyncio.to_thread(read) if len(body) > LARGE_BYTES else read()
 
 
 def only(body: bytes, names: tuple[bytes, ...]) -> bytes:
