@@ -171,6 +171,12 @@ def test_what_a_tenant_may_ask_for() -> None:
             assert (
                 await code(KEY_A, kv_transfer_params={"remote_host": "169.254.169.254"}) == "member-refused"
             )
+            assert (
+                await code(KEY_A, vllm_xargs={"kv_transfer_params": "x", "a": 1})
+                == await code(KEY_A, ec_transfer_params={"host": "x"})
+                == await code(KEY_A, "/v1/responses", previous_response_id="resp_of_another")
+                == "member-refused"
+            )
             assert await code(KEY_A, "/v1/responses", background=True) == "background-refused"
             assert await code(KEY_A, "/v1/audio/transcriptions") == "path-unpriced"
             assert len(engine.calls) == calls

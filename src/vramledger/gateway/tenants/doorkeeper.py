@@ -24,9 +24,11 @@ from vramledger.gateway.tenants.request_headers import (
 from vramledger.gateway.tenants.tenant import ANY_TENANT, EVERYBODY, Tenant, Tenants
 
 ELSEWHERE = (
-    "kv_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",
+    "kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",
 )  # fmt: skip
 """Members that make an engine open connections to where the client says. A router of disaggregated serving sets them, no client does."""
+EXTRA = "vllm_xargs"
+"""Members of this one vLLM takes for arguments of its own, those above among them."""
 ADAPTERS = ("lora_path", "lora", "lora_request")
 """Members that name an adapter beside the model's name."""
 
@@ -138,6 +140,14 @@ class Door:
         )
         return sent, body
 
+    def _may_read(self, name: str, asked: Asked) -> bool:
+        """Whether a tenant may go on from the stored answer that its request names, if it does: where it may read it by its path."""
+        stored = asked.get("previous_response_id")
+        if stored is None:
+            return True
+        words = [b"responses", str(stored).encode("utf-8", "replace")]
+        return any(one.passes(b"GET", words) for one in (*self._allowed, *self._own.get(name, ())))
+
     def _salt(self, secret: bytes, tenant: str, clients: object) -> str | list[str]:
         """Raises BadSalt."""
         if clients is not None:
@@ -157,9 +167,20 @@ class Door:
         tenant = self.tenants.get(visitor.tenant)
         if tenant is None:  # it went while its request was read
             return WRONG_KEY
-        if not self.settings.elsewhere and (there := _there(asked, ELSEWHERE)):
+        if not self.settings.elsewhere:
+            extra = asked.get(EXTRA)
+            there = _there(asked, ELSEWHERE) or (
+                _there(extra, ELSEWHERE) if isinstance(extra, dict) else None
+            )
+            if there:
+                return error_reply(
+                    400, "member-refused", f"{there} is not passed on: it names where the engine connects to"
+                )
+        if kind is Kind.RESPONSE and len(self.tenants) > 1 and not self._may_read(visitor.name, asked):
             return error_reply(
-                400, "member-refused", f"{there} is not passed on: it names where the engine connects to"
+                400,
+                "member-refused",
+                "previous_response_id is not passed on: whose stored answer it is cannot be told; allow_paths with /responses/* lets it through",
             )
         if (
             kind is Kind.RESPONSE
