@@ -230,21 +230,23 @@ def test_connections_are_bounded() -> None:
     asyncio.run(story())
 
 
-def test_nobody_keeps_others_out_by_saying_nothing() -> None:
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HT", request()[:-5]], ids=("nothing", "a head's beginning", "a body's")
+)
+def test_nobody_keeps_others_out_by_saying_little(said: bytes) -> None:
     async def story() -> None:
         limits = Limits(connections=3)
         async with Engine(Call.whole) as engine, gateway_to(engine, Places(9), limits=limits) as gateway:
             silent = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(2)]
+            for _, each in silent:
+                each.write(said)
+            await until(lambda: len(gateway.connections) == 2)
             served, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write(request())
             assert (await read_answer(served)).status == 200
-            for _ in range(2):
-                silent.append(await asyncio.open_connection("127.0.0.1", gateway.port))
-            for reader, _ in silent[:2]:
-                assert await reader.read() == b""
-            writer.write(request())  # one that was served lately is not the first to go
-            assert (await read_answer(served)).status == 200
-            assert gateway.counters.connections_refused == 2
+            for _ in range(4):
+                assert (await ask(gateway.port, request())).status == 200
+            assert gateway.counters.connections_refused >= 1
             for _, each in (*silent, (served, writer)):
                 each.transport.abort()
 

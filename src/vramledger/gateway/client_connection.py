@@ -16,6 +16,7 @@ from vramledger.gateway.settings import Limits, Timeouts
 LINGER_S = 1.0
 LOOKED_AT = 256
 NEVER = float("inf")
+_SAID = {Part.NOTHING: 0, Part.HEAD: 1, Part.BODY: 2}
 
 
 class House(Protocol):
@@ -145,7 +146,17 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        return self._task is None and not self._reader.ready and self._reader.part is Part.NOTHING
+        return self.is_unserved and self._reader.part is Part.NOTHING
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether nothing of it is being answered, whatever has arrived of a request."""
+        return self._task is None and not self._reader.ready
+
+    @property
+    def part(self) -> Part:
+        """What is there of a request that is arriving."""
+        return self._reader.part
 
     def check(self, now: float) -> None:
         """Ends what takes too long."""
@@ -186,10 +197,11 @@ class ClientConnection(asyncio.Protocol):
         house.counters.connections += 1
 
     def _make_place(self) -> bool:
-        """One that is idle goes for one that comes, so that nobody keeps others out by saying nothing: of a few, whose time is up first."""
+        """One that is not served goes for one that comes, so that nobody keeps others out by saying little: of a few, the one that has said
+        least and whose time is up first."""
         house = self._house
-        idle = (one for one in islice(house.connections, LOOKED_AT) if one.is_idle)
-        victim = min(idle, key=lambda one: one.deadline, default=None)
+        unserved = (one for one in islice(house.connections, LOOKED_AT) if one.is_unserved)
+        victim = min(unserved, key=lambda one: (_SAID[one.part], one.deadline), default=None)
         if victim is None:
             return False
         house.counters.connections_refused += 1
