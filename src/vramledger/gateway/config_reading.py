@@ -14,6 +14,7 @@ from vramledger.errors import InputError, shorter
 
 T = TypeVar("T")
 MOST_BYTES = 1 << 20
+LONGEST_TEXT = 1024
 
 
 def read_toml(text: bytes, source: str) -> dict[str, Any]:
@@ -42,6 +43,9 @@ def read_struct(kind: type[T], values: Mapping[str, Any], source: str) -> T:
 
 
 def _refuse_unknown(kind: Any, value: Any, source: str, path: str) -> None:
+    if isinstance(value, str) and (len(value) > LONGEST_TEXT or "\0" in value):
+        what = "holds a NUL" if "\0" in value else f"is longer than {LONGEST_TEXT:,} characters"
+        raise InputError(f"{source}: {path.rstrip('.')} {what}", source=source, key=path.rstrip("."))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, Mapping):
         hints = get_type_hints(kind)
         fields = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}

@@ -51,7 +51,10 @@ def local_tokenizer(path: Path, *, template: Path | None = None) -> LocalTokeniz
         raise InputError(
             "a tokenizer file needs a library: pip install 'vramledger[tokenizers]'", extra="tokenizers"
         ) from None
-    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        file = path / "tokenizer.json" if path.is_dir() else path
+    except OSError as error:  # a name that is too long
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}", file=str(path)) from error
     data = _read(file, LARGEST_FILE)
     try:
         tokenizer = Tokenizer.from_buffer(data)
