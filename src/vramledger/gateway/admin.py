@@ -97,6 +97,9 @@ class AdminServer:
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = loop.create_task(self._sweep())
 
+    def refuses(self, head: RequestHead) -> Reply | None:
+        return self._turned_away(head)
+
     async def serve(self, connection: ClientConnection, request: IncomingRequest) -> None:
         reply = self._turned_away(request.head) or await self._answer(request.head)
         reply.headers.append((b"cache-control", b"no-store"))

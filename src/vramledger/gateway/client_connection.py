@@ -29,6 +29,9 @@ class House(Protocol):
     draining: bool
     connections: set[ClientConnection]
 
+    def refuses(self, head: RequestHead) -> Reply | None:
+        """The answer to whoever is turned away whatever the body holds."""
+
     def serve(
         self, connection: ClientConnection, request: IncomingRequest
     ) -> Coroutine[None, None, None]: ...
@@ -40,7 +43,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, house: House) -> None:
         self._house = house
         self._loop = asyncio.get_running_loop()
-        self._reader = RequestReader(house.limits, house.held, self._say_continue)
+        self._reader = RequestReader(house.limits, house.held, self._say_continue, house.refuses)
         self._seen = (0, Part.NOTHING)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None

@@ -13,7 +13,7 @@ from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk, Refused, Ticket
 from vramledger.gateway.endings import ending_of, note_errors
-from vramledger.gateway.messages import IDEMPOTENT, request_bytes
+from vramledger.gateway.messages import IDEMPOTENT, RequestHead, request_bytes
 from vramledger.gateway.record import Observers, RequestRecord
 from vramledger.gateway.relay import Outcome, Relay
 from vramledger.gateway.replies import Reply, error_reply, refusal, ticket_headers
@@ -77,6 +77,13 @@ class Exchanges:
                 if self._observers is not None and relay.ticket.record is not None:
                     self._observers.progressed(relay.ticket.record, events, self._clock_ns())
         self._desk.ask_again()
+
+    def refuses(self, head: RequestHead) -> Reply | None:
+        """The answer to whoever is turned away for the head alone."""
+        if self._doorkeeper is None:
+            return None
+        visitor = self._doorkeeper.visitor(head, kind_of(head.method, head.target))
+        return visitor if isinstance(visitor, Reply) else None
 
     async def serve(self, client: ClientConnection, request: IncomingRequest) -> None:
         """Answers one request. Cancelled when its client goes."""

@@ -13,7 +13,9 @@ from vramledger.gateway.client_connection import ClientConnection
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.desk import AdmissionDesk
 from vramledger.gateway.exchange import Exchanges, Route
+from vramledger.gateway.messages import RequestHead
 from vramledger.gateway.record import Observer, Observers
+from vramledger.gateway.replies import Reply
 from vramledger.gateway.request_reading import HeldBodies, IncomingRequest
 from vramledger.gateway.settings import Limits, Timeouts, Upstream
 from vramledger.gateway.stages import Doorkeeper, PromptCounter
@@ -128,6 +130,9 @@ class Gateway:
     def reads_as(self, engine: str) -> None:
         """Whose reading of requests goes for what they may generate, as `vramledger.engines` names it; "" where engines differ or nobody knows."""
         self._exchanges.engine = engine
+
+    def refuses(self, head: RequestHead) -> Reply | None:
+        return self._exchanges.refuses(head)
 
     def serve(self, connection: ClientConnection, request: IncomingRequest) -> Coroutine[None, None, None]:
         return self._exchanges.serve(connection, request)

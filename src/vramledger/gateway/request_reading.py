@@ -19,6 +19,8 @@ from vramledger.gateway.settings import Limits
 
 CHUNK_LINE_BYTES = 32
 COUNTED_CHUNKS = 65_536
+SHORT_BYTES = 16_384
+"""Of a body: so much is read of anybody."""
 
 
 class IncomingRequest:
@@ -53,11 +55,18 @@ class RequestReader:
     """`ready` are whole requests; `refusal` answers the one after them, which cannot be served. After a refusal, and after `is_last`,
     nothing more is read."""
 
-    def __init__(self, limits: Limits, held: HeldBodies, expected: Callable[[], None]) -> None:
-        """`expected` is called when a client waits to be told that its body is wanted."""
+    def __init__(
+        self,
+        limits: Limits,
+        held: HeldBodies,
+        expected: Callable[[], None],
+        refuses: Callable[[RequestHead], Reply | None] = lambda _: None,
+    ) -> None:
+        """`expected` is called when a client waits to be told that its body is wanted, and `refuses` before a long body is held."""
         self._limits = limits
         self._held = held
         self._expected = expected
+        self._refuses = refuses
         self._parser = httptools.HttpRequestParser(self)
         self._incoming: IncomingRequest | None = None
         self._in_head = False
@@ -169,7 +178,15 @@ class RequestReader:
             self._expected()
 
     def on_body(self, data: bytes) -> None:
+        is_long = self._body_bytes <= SHORT_BYTES < self._body_bytes + len(data)
         self._body_bytes += len(data)
+        if (
+            is_long
+            and self._incoming is not None
+            and (refused := self._refuses(self._incoming.head)) is not None
+        ):
+            self.refusal = self.refusal or refused
+            raise ValueError("refused before its body")
         if self._body_bytes > self._limits.body_bytes:
             self._give_up(413, "body-too-large", f"the body may have {self._limits.body_bytes:,} bytes")
         held = self._held

@@ -94,6 +94,24 @@ def test_only_keys_open_and_the_engine_gets_its_own() -> None:
     asyncio.run(story())
 
 
+def test_who_has_no_key_does_not_make_the_gateway_hold_a_long_body() -> None:
+    async def story() -> None:
+        async with house(DoorSettings(tenants={"a": A})) as (gateway, engine, _):
+            for key, path in ((KEY_A[:-1], CHAT), (KEY_A, "/metrics")):
+                head = f"POST {path} HTTP/1.1\r\nHost: g\r\n{bearer(key)}Content-Length: 9000000\r\n\r\n"
+                answer = await ask(gateway.port, head.encode() + b"x" * 20_000)
+                assert (answer.status, answer.headers["connection"]) == (
+                    401 if path == CHAT else 403,
+                    "close",
+                )
+            assert gateway.held.bytes == 0
+            long = request(headers=bearer(KEY_A), prompt="x" * 100_000)
+            assert (await ask(gateway.port, long)).status == 200
+            assert len(engine.calls) == 1
+
+    asyncio.run(story())
+
+
 def test_tenants_get_salts_of_their_own() -> None:
     async def story() -> None:
         async with house(DoorSettings(tenants={"a": A, "b": B}, salt_secret=SECRET)) as (gateway, engine, _):
