@@ -88,7 +88,7 @@ class TokensSection(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str = ""
     """A file with its chat template, where it does not lie beside the tokenizer."""
     ask: Ask = Ask.UNSURE
-    """When the engine's own endpoint is asked: never, unsure (when the estimate leaves much open) or always."""
+    """When the engine's own endpoint is asked: never, unsure (when the estimate leaves much open, or rests on too little) or always."""
     unsure_tokens: int = 256
     """How much an estimate may leave open."""
     within_ms: int = 250

@@ -118,11 +118,11 @@ def test_the_engines_count_is_taken_once_for_each_prompt_of_a_tenant() -> None:
 def test_only_what_is_uncertain_is_asked() -> None:
     async def run() -> None:
         async with Engine(answering(1)) as engine, counting(engine, unsure_tokens=100) as one:
+            # As long as nothing is known, the estimate's error is not either: also a short prompt is asked about.
             short = await counted(one, {"prompt": "a few words"})
-            assert (short.source, engine.calls) == (TokenSource.LEARNED, [])
-            assert short.tokens < short.most_tokens <= 11 + 100
+            assert (short.source, len(engine.calls)) == (TokenSource.ENGINE, 1)
             long = await counted(one, {"prompt": TEXT * 40}, number=2)
-            assert (long.source, len(engine.calls)) == (TokenSource.ENGINE, 1)
+            assert (long.source, len(engine.calls)) == (TokenSource.ENGINE, 2)
             # Once lengths are known well enough, nobody is asked for what they say.
             for number in range(3, 200):
                 asked = {"prompt": TEXT * (number % 50 + 1)}

@@ -17,7 +17,7 @@ from vramledger.gateway.request_facts import prompt_of, texts_in
 from vramledger.gateway.tokens.chat_template import Unrenderable
 from vramledger.gateway.tokens.counted_cache import CountedCache, CountedPrompt, Name, name_of
 from vramledger.gateway.tokens.engine_counting import LARGE_BYTES, EngineCounting
-from vramledger.gateway.tokens.lengths import Group, Length, LengthModel
+from vramledger.gateway.tokens.lengths import TAUGHT, Group, Length, LengthModel
 from vramledger.gateway.tokens.local_tokenizer import LocalTokenizer
 from vramledger.gateway.tokens.off_loop import Busy, OffLoop
 from vramledger.gateway.tokens.prefix_keys import keys_in_turns, seed_of
@@ -190,6 +190,8 @@ class Counting:
         """Whether the engine's word could change a decision."""
         if told.most_tokens - told.tokens > self.settings.unsure_tokens:
             return True
+        if told.source is TokenSource.LEARNED and told.observations < TAUGHT:
+            return True  # nothing is known of the estimate's error: a short prompt would be booked by its bytes
         return (
             self.settings.keys
             and not told.keys

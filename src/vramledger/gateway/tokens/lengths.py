@@ -29,6 +29,8 @@ SETTLED = 8
 """Observations that the rule is fitted to before its errors are kept."""
 ENOUGH = 12
 """Ratios by which there is a bound: of prompts of that length and text, else of that text."""
+TAUGHT = SETTLED + ENOUGH
+"""Observations of a cohort before which its estimate has no known error."""
 Group = tuple[Hashable, Hashable]
 """The length and the kind of text by which errors are kept apart."""
 
