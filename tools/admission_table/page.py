@@ -78,7 +78,8 @@ def over(one: Figures, other: Figures) -> float:
 
 def page(study: Study, waits: Iterable[str] = ()) -> str:
     """The page's text."""
-    lines = [*_INTRODUCTION, "", *_verdict_table(verdicts(study)), "", *_READING, ""]
+    found = verdicts(study)
+    lines = [*_INTRODUCTION, "", *_verdict_table(found), "", *_missed(found), "", *_READING, ""]
     for scene in SCENES:
         if scene.name in study.per_s:
             lines += [*_scene(study, scene), ""]
@@ -97,6 +98,22 @@ def _verdict_table(rows: Sequence[Verdict]) -> Iterator[str]:
             f"| {row.scene} | {NAMES[row.scheduling]} | {'stay' if row.stays else 'leave'} | {worst} | {gain} "
             f"| {row.preemptions[0]} of {row.preemptions[1]} | {row.failed[0]} of {row.failed[1]} |"
         )
+
+
+def _missed(rows: Sequence[Verdict]) -> Iterator[str]:
+    """Which rows miss an aim."""
+    harmed = [
+        f"{_who(row)} ({1 - row.worst:.1%} at load {row.worst_load:g})"
+        for row in rows
+        if 1 - row.worst > HARM
+    ]
+    short = [_who(row) for row in rows if row.gain is not None and row.gain < AIM_GAIN]
+    yield f"More than {HARM:.0%} is lost by: {'; '.join(harmed) or 'none'}. Why is below."
+    yield f"Less than {AIM_GAIN:g} times is gained by: {'; '.join(short) or 'none'}; how much could be is below, too."
+
+
+def _who(row: Verdict) -> str:
+    return f"{row.scene}, {NAMES[row.scheduling]}, clients that {'stay' if row.stays else 'leave'}"
 
 
 def _scene(study: Study, scene: Scene) -> Iterator[str]:
