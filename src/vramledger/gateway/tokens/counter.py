@@ -191,7 +191,9 @@ class Counting:
         if told.most_tokens - told.tokens > self.settings.unsure_tokens:
             return True
         if told.source is TokenSource.LEARNED and told.observations < TAUGHT:
-            return True  # nothing is known of the estimate's error: a short prompt would be booked by its bytes
+            return (
+                True  # nothing is known of the estimate's error: a short prompt would be booked by its bytes
+            )
         return (
             self.settings.keys
             and not told.keys
