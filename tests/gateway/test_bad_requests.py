@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -294,11 +295,16 @@ def test_whatever_is_written_no_answer_is_worse_than_a_4xx(parts: list[bytes]) -
     async def story() -> None:
         async with Engine(Call.whole) as engine, gateway_to(engine, Places(9)) as gateway:
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-            for part in parts:
-                writer.write(part)
-                await asyncio.sleep(0)
-            writer.write_eof()
-            said = await reader.read()
+            said = b""
+            # What comes after a refusal may find the connection reset.
+            with suppress(OSError):
+                for part in parts:
+                    writer.write(part)
+                    await asyncio.sleep(0)
+                writer.write_eof()
+            with suppress(ConnectionError):
+                while piece := await reader.read(65_536):
+                    said += piece
             for line in said.split(b"\r\n"):
                 if line.startswith(b"HTTP/1.1 "):
                     assert int(line.split(b" ")[1]) < 500
