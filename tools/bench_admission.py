@@ -111,7 +111,7 @@ def measured(reservation: Reservation, running: int, decisions: int) -> Times:
                 leave(policy, random.choice(list(alive)), alive, times, clock)
         policy.at_arrival(next(candidates(random, identities)), Pool(0), 0)
         for _ in range(decisions if policy.queued_count else 0):
-            go_on(policy, dict(list(alive.items())[:4]), times, clock)
+            go_on(policy, alive, times, clock, most=4)
             before = time.thread_time_ns()
             policy.at_scheduling(Pool(0), 0)
             times["queued"].append(time.thread_time_ns() - before - clock)
@@ -153,9 +153,11 @@ def let_in(
         policy.at_end(one.identity, 0, is_finished=False, now_ps=0)
 
 
-def go_on(policy: Policy, alive: dict[int, tuple[int, int]], times: Times, clock: int) -> None:
-    """Each that runs has a token more; who has all ends."""
-    for identity in list(alive):
+def go_on(
+    policy: Policy, alive: dict[int, tuple[int, int]], times: Times, clock: int, *, most: int | None = None
+) -> None:
+    """Each that runs (or the `most` oldest) has a token more; who has all ends."""
+    for identity in list(alive)[:most]:
         had, wanted = alive[identity]
         had += 1
         alive[identity] = had, wanted
