@@ -75,7 +75,9 @@ def main() -> int:
 
 def contenders(venv: Path | None, folder: Path) -> dict[str, Callable[[int, int], list[str]]]:
     """How each proxy is started, given its port and the upstream's."""
-    found: dict[str, Callable[[int, int], list[str]]] = {"vramledger gateway": ours}
+    found: dict[str, Callable[[int, int], list[str]]] = {
+        "vramledger gateway": lambda port, upstream: ours(port, upstream, folder)
+    }
     if venv is not None:
         found["sglang-router"] = lambda port, upstream: sglang_router(venv, port, upstream)
         found["LiteLLM"] = lambda port, upstream: litellm(venv, port, upstream, folder)

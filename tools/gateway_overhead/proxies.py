@@ -17,10 +17,16 @@ START_S = 120.0
 KEY = "sk-1234"
 
 
-def ours(port: int, upstream: int) -> list[str]:
-    """The gateway as users run it."""
+def ours(port: int, upstream: int, folder: Path) -> list[str]:
+    """The gateway as users run it, its policy deciding over a pool that takes all that is asked here."""
+    config = folder / "gateway.toml"
+    config.write_text(
+        f"[[upstream]]\nurl = 'http://127.0.0.1:{upstream}'\nengine = 'vllm'\npool_tokens = 100_000_000\n"
+        "max_model_len = 8192\nmax_running = 100_000\n",
+        encoding="utf-8",
+    )
     return [
-        sys.executable, "-m", "vramledger", "gateway", "--upstream", f"http://127.0.0.1:{upstream}",
+        sys.executable, "-m", "vramledger", "gateway", "--config", str(config),
         "--listen", f"127.0.0.1:{port}", "--admin", "127.0.0.1:0",
     ]  # fmt: skip
 

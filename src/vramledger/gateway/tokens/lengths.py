@@ -27,6 +27,9 @@ RATIOS = 512
 COHORTS = 256
 SETTLED = 8
 """Observations that the rule is fitted to before its errors are kept."""
+EACH = 64
+EVERY = 16
+"""The rule is solved anew after each of the first observations, and then after so many: few of hundreds move it little."""
 ENOUGH = 12
 """Ratios by which there is a bound: of prompts of that length and text, else of that text."""
 TAUGHT = SETTLED + ENOUGH
@@ -106,7 +109,8 @@ class _Cohort:
             squares = self._squares[i]
             for j in range(size):
                 squares[j] = FADE * squares[j] + weight * row[i] * row[j]
-        self._weights = self._solved()
+        if self.observations <= EACH or self.observations % EVERY == 0:
+            self._weights = self._solved()
 
     def _solved(self) -> list[float]:
         """Weights of least squares that are not negative: one that would be is left out. The prior weighs as much as a thousandth observation."""
