@@ -45,8 +45,7 @@ class SharingCounters(msgspec.Struct, kw_only=True):
 class SharedBudgets:
     """A gateway's grants of all its instances. All of it lives in the event loop that starts it.
 
-    `on_overdue` is told an instance whose lease ran out while requests of this gateway run there: others may be given their blocks. To
-    end these requests keeps the promise that nothing is spent twice; to let them run is kinder.
+    Requests that run on after their lease is over are counted and let run, though others may be given their blocks.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class SharedBudgets:
         settings: SharingSettings,
         *,
         clock_ns: Callable[[], int] = elapsed_ns,
-        on_overdue: Callable[[str], None] | None = None,
     ) -> None:
         self.gateway = secrets.token_hex(16)
         """Its name in the store: another one each time that it starts."""
@@ -64,7 +62,6 @@ class SharedBudgets:
         self._store = store
         self._settings = settings
         self._clock_ns = clock_ns
-        self._on_overdue = on_overdue
         self._script = Script(SCRIPT.read_text(encoding="utf-8"))
         self._served_script = Script(SERVED_SCRIPT.read_text(encoding="utf-8"))
         self._served: dict[str, Served] = {}
@@ -207,8 +204,6 @@ class SharedBudgets:
             elif name not in self._overdue:
                 self._overdue.add(name)
                 self.counters.overdue += 1
-                if self._on_overdue is not None:
-                    self._on_overdue(name)
 
 
 def take_terms(grant: Grant, began_ns: int, reply: object) -> None:
