@@ -1,34 +1,82 @@
-"""An interruption that a callback swallows is known all the same."""
+"""Being told to end reaches the command, whatever code the signal meets."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
+from functools import partial
 
 import pytest
 
-from vramledger.cli.termination import interruption
+from vramledger.cli.termination import TERMINATED, ends_when_told
+
+IMPORTING = """
+kill()
+for _ in range(1000):
+    pass
+went_on.append(True)
+"""
+BOTH = pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
 
 
 class Swallows:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
     def __del__(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), self._number)
         for _ in range(1000):
             pass
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interruption_lost_in_a_destructor_is_known() -> None:
-    with interruption() as was_interrupted:
-        assert not was_interrupted()
-        held = Swallows()
+def sleep_till_told() -> None:
+    for _ in range(1000):
+        time.sleep(0.01)
+
+
+@BOTH
+def test_what_a_destructor_swallows_is_raised_after_it(number: int, raised: type[BaseException]) -> None:
+    with pytest.raises(raised), ends_when_told():
+        held = Swallows(number)
         del held
-        assert was_interrupted()
+        sleep_till_told()
 
 
-def test_an_interruption_raises_as_ever() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), interruption() as was_interrupted:
-        os.kill(os.getpid(), signal.SIGINT)
-    assert was_interrupted()
-    assert signal.getsignal(signal.SIGINT) is before
+@BOTH
+def test_a_signal_raises_at_once_and_what_was_is_put_back(number: int, raised: type[BaseException]) -> None:
+    before = signal.getsignal(number)
+    hook = sys.unraisablehook
+    with pytest.raises(raised) as found, ends_when_told():
+        os.kill(os.getpid(), number)
+        sleep_till_told()
+    assert getattr(found.value, "code", TERMINATED) == TERMINATED
+    assert signal.getsignal(number) is before
+    assert sys.unraisablehook is hook
+
+
+def test_a_second_sigterm_leaves_the_clearing_away_alone() -> None:
+    cleared = False
+    with pytest.raises(SystemExit), ends_when_told():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            sleep_till_told()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            cleared = True
+    assert cleared
+
+
+@BOTH
+def test_what_meets_the_import_system_is_raised_after_it(number: int, raised: type[BaseException]) -> None:
+    """It takes its lock before it guards it: what is raised just there leaves the lock held, and the next import in any other
+    thread waits for ever."""
+    went_on: list[bool] = []
+    code = compile(IMPORTING, "<frozen importlib._bootstrap>", "exec")
+    with pytest.raises(raised), ends_when_told():
+        exec(code, {"kill": partial(os.kill, os.getpid(), number), "went_on": went_on})
+        sleep_till_told()
+    assert went_on == [True]

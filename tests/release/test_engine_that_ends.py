@@ -148,11 +148,14 @@ def test_ending_the_command_ends_the_engine(tmp_path: Path) -> None:
         [sys.executable, "-m", "vramledger", *release_of(tmp_path / "out", launch(script))],
         stderr=subprocess.DEVNULL,
     ) as command:
-        while not (started.exists() and started.read_text().endswith(".")):
-            assert command.poll() is None
-            time.sleep(0.05)
-        command.send_signal(signal.SIGTERM)
-        assert command.wait(60) == 128 + signal.SIGTERM
+        try:
+            while not (started.exists() and started.read_text().endswith(".")):
+                assert command.poll() is None
+                time.sleep(0.05)
+            command.send_signal(signal.SIGTERM)
+            assert command.wait(60) == 128 + signal.SIGTERM
+        finally:
+            command.kill()
     stat = Path(f"/proc/{started.read_text().rstrip('.')}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
 

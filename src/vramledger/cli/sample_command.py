@@ -145,7 +145,7 @@ def _run(
     as_json: bool,
 ) -> int:
     from vramledger.cli.output import write_message
-    from vramledger.cli.termination import ends_when_told, interruption
+    from vramledger.cli.termination import ends_when_told
     from vramledger.models.sources.bounded_file import shown
     from vramledger.telemetry.log_marks import LogMarks
     from vramledger.telemetry.marks import MarksReader, marks_file
@@ -154,13 +154,13 @@ def _run(
 
     started_s = time.time()
     marks: list[Marked] = []
-    with ends_when_told(), interruption() as was_interrupted, SeriesWriter(path) as writer:
+    with ends_when_told(), SeriesWriter(path) as writer:
         sampler = Sampler(
             sources,
             interval_s=interval,
             clock=time.time,
             sleep=time.sleep,
-            goes_on=lambda now_s: not was_interrupted() and goes_on(now_s, started_s),
+            goes_on=lambda now_s: goes_on(now_s, started_s),
             marks=[MarksReader(marks_file(path), started_s), *reads],
         )
         with suppress(KeyboardInterrupt, SystemExit):

@@ -1,51 +1,69 @@
-"""Being told to end by a scheduler, a container or `timeout`."""
+"""Being told to end: by Ctrl-C, a scheduler, a container or `timeout`."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
+_AGAIN_S = 0.01
+_IMPORTING = "<frozen importlib"
 
 
 @contextmanager
 def ends_when_told() -> Iterator[None]:
     """While it is open SIGTERM raises SystemExit with the code that a shell gives it, so that half a file and worker
-    processes are cleared away as after Ctrl-C; a second one does not disturb that. Does nothing outside the main thread, which alone
-    gets signals."""
+    processes are cleared away as after Ctrl-C; a second one does not disturb that. Ctrl-C raises KeyboardInterrupt as ever.
+
+    Neither is raised where it would do harm or be lost, but a moment later: inside the import system, whose lock an exception
+    between taking and guarding it leaves held for ever, and in callbacks that let nothing out (a destructor, a weak reference's).
+    Does nothing outside the main thread, which alone gets signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _end)
+    raised: list[BaseException] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if _is_importing(frame):
+            _again(number)
+            return
+        raised.append(SystemExit(TERMINATED) if number == signal.SIGTERM else KeyboardInterrupt())
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+        raise raised[-1]
+
+    def lost(unraisable: sys.UnraisableHookArgs) -> None:
+        if not any(unraisable.exc_value is each for each in raised):
+            hook_before(unraisable)
+            return
+        number = signal.SIGTERM if isinstance(unraisable.exc_value, SystemExit) else signal.SIGINT
+        signal.signal(number, end)
+        _again(number)
+
+    hook_before, sys.unraisablehook = sys.unraisablehook, lost
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+        sys.unraisablehook = hook_before
 
 
-@contextmanager
-def interruption() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed while it is open. It still raises KeyboardInterrupt, but that is lost where it meets a callback
-    that lets nothing out (a destructor, a weak reference's): long loops ask here too. Outside the main thread it never was."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.set()
-        signal.default_int_handler(number, frame)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _is_importing(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(_IMPORTING)
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(TERMINATED)
+def _again(number: int) -> None:
+    """The same signal a moment later, when the code it met has gone on."""
+    timer = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
