@@ -31,6 +31,7 @@ _COMMANDS = {
     "kv": "What the KV cache takes in each format, by length.",
     "workload": "What a trace of requests is: rate, bursts, lengths, shared prefixes, conversations.",
     "release": "Plan, start the engine, measure, reconcile, manifest and audit in one go.",
+    "experiment": "The largest load that a live engine serves well: measured step by step, beside what was foretold.",
     "gateway": "A proxy before live engines that lets requests in when they have room.",
     "gateway-key": "A new API key for a tenant of the gateway, and the line that the gateway keeps of it.",
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
@@ -57,9 +58,9 @@ Examples:
 
 \b
 Exit codes:
-  0 answered, and a plan holds    10 a plan does not hold    11 it cannot be told
+  0 answered, and a plan holds    10 a plan, or every load of an experiment, does not hold    11 it cannot be told
   12 nothing failed (diagnose)    13 a threshold tripped (diff)    14 an audit does not pass
-  15 an aim is missed (simulate, capacity)    16 requests never fit    17 livelock
+  15 an aim is missed (simulate, capacity), the engine ended (release, experiment)    16 requests never fit    17 livelock
   2 wrong input    3 unknown architecture or format    4 unreadable source
   74 the output cannot be written
 """

@@ -1,0 +1,226 @@
+"""`vramledger experiment`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vramledger.cli.options import OUTPUT, FiniteRange, GroupedCommand, GroupedOption, json_option
+from vramledger.errors import FlagError
+
+if TYPE_CHECKING:
+    from vramledger.experiment.plan import ExperimentPlan
+    from vramledger.experiment.result import Experiment
+    from vramledger.telemetry.engine_process import EngineDied
+
+ENGINE, LOAD = "Engine", "Load"
+
+_HELP = """Find the largest load that a live OpenAI-compatible engine serves well, and what binds it there.
+
+\b
+Ten steps: load, warm-up, pool, short, mixed, prefix, disturbed, steady, restart, operating-point. Into the folder of --out go
+  experiment.json  report.html  records/STAGE.parquet  series.jsonl  step.json  engine.log
+  measurement.json  reconciliation.json  manifest.json  audit.json
+
+Requests are sent when they are due, whatever became of those before them. What is ended in the middle is gone on with by the same
+command with the same --out; nothing that is done is done again.
+"""
+
+_EPILOG = """\b
+Examples:
+  vramledger experiment --target http://127.0.0.1:8000 -o experiment
+  vramledger experiment --launch 'vllm serve {model} --host {host} --port {port}' --model ./model --manifest manifest.json
+  vramledger experiment --target http://127.0.0.1:8080 --gateway http://127.0.0.1:8099 --engine-url http://127.0.0.1:8000
+  vramledger experiment --target http://127.0.0.1:8000 --plan experiment.toml --quick --slo-ttft-ms 500
+
+\b
+Exit codes: 0 a load holds, 10 none does, 11 it cannot be told, 15 the engine ended first;
+130 (Ctrl-C) or 143 (SIGTERM) ended in the middle: the same command goes on;
+2 wrong input, 4 unreadable source, 74 output not written.
+"""
+
+
+def run_experiment_command(
+    *,
+    plan_file: str | None,
+    quick: bool,
+    as_json: bool,
+    key_env: str | None,
+    out: Path,
+    manifest: Path | None,
+    **options: Any,
+) -> int:
+    """The callback of the command."""
+    import vramledger
+    from vramledger.cli.progress import Watch
+    from vramledger.cli.termination import ends_when_told
+    from vramledger.release.experiment.order import Order
+    from vramledger.release.experiment.run import run_experiment
+    from vramledger.telemetry.engine_process import EngineDied
+
+    names = ("target", "launch", "model", "engine", "engine_url", "gateway_url", "fresh", "ready_s")
+    order = Order(
+        plan=plan_of(plan_file, quick=quick, options=options),
+        out=out,
+        made_by=f"vramledger {vramledger.__version__}",
+        manifest=manifest,
+        key=_key(key_env),
+        **{name: options[name] for name in names},
+    )
+    try:
+        with ends_when_told(), Watch() as watch:
+            found = run_experiment(order, told=watch.begin)
+    except EngineDied as problem:
+        return _died(problem, as_json=as_json)
+    except (KeyboardInterrupt, SystemExit):
+        _say_how_to_go_on(out)
+        raise
+    _print(found, out, as_json=as_json)
+    return exit_code(found)
+
+
+def plan_of(plan_file: str | None, *, quick: bool, options: dict[str, Any]) -> ExperimentPlan:
+    """The file's plan with the flags over it, then made quick. Paths in a file are beside it. Raises InputError or SourceError."""
+    from msgspec.structs import replace
+
+    from vramledger.cli.document_files import read_file
+    from vramledger.experiment import plan_file as files
+    from vramledger.experiment.plan import ExperimentPlan
+    from vramledger.models.sources.bounded_file import shown
+
+    plan = ExperimentPlan()
+    if plan_file is not None:
+        data, path = read_file(plan_file)
+        plan = files.read_plan_file(data, shown(path))
+        if plan.workload is not None:
+            plan = replace(plan, workload=str(path.parent / plan.workload))
+    given = {
+        name: options[name]
+        for name in ("workload", "seed", "goodput", "steady_s")
+        if options.get(name) is not None
+    }
+    slo = {
+        name: options[f"slo_{name}"]
+        for name in ("ttft_ms", "tpot_ms", "latency_ms")
+        if options.get(f"slo_{name}") is not None
+    }
+    plan = replace(plan, slo=replace(plan.slo, **slo), **given)
+    return files.checked_plan(files.quick(plan) if quick else plan, "the command line")
+
+
+def exit_code(found: Experiment) -> int:
+    """What was found: a load holds, none does, it cannot be told, or the engine ended."""
+    from vramledger.cli.exit_codes import AIM_MISSED, FAILS, HOLDS, UNTOLD
+
+    if found.failure is not None:
+        return AIM_MISSED
+    if found.point is None:
+        return UNTOLD
+    return HOLDS if found.point.per_s > 0 else FAILS
+
+
+def _key(key_env: str | None) -> str:
+    if key_env is None:
+        return ""
+    key = os.environ.get(key_env, "")
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise FlagError(
+            f"--key-env: the environment variable {key_env} holds no key", flag="key_env", value=key_env
+        )
+    return key
+
+
+def _say_how_to_go_on(out: Path) -> None:
+    from vramledger.cli.output import write_message
+    from vramledger.models.sources.bounded_file import shown
+
+    if (out / "experiment.json").exists():
+        write_message(f"what was found is kept in {shown(out)}; the same command goes on")
+
+
+def _died(problem: EngineDied, *, as_json: bool) -> int:
+    from vramledger.cli.output import write_error
+
+    write_error(problem.code, problem.message, problem.facts, as_json=as_json)
+    return problem.exit_code
+
+
+def _print(found: Experiment, out: Path, *, as_json: bool) -> None:
+    from vramledger.cli.output import write_document, write_page
+    from vramledger.report.text import line
+
+    if as_json:
+        write_document(found)
+        return
+    write_page(
+        [
+            *(line(f"{one.step.value:16} {one.state:8} {one.why}".rstrip()) for one in found.steps),
+            line(found.verdict),
+        ]
+    )
+
+
+def _text(name: str, flag: str, metavar: str, text: str, group: str) -> GroupedOption:
+    return GroupedOption([name, flag], metavar=metavar, help=text, group=group)
+
+
+def _aim(name: str, text: str) -> GroupedOption:
+    return GroupedOption(
+        [f"slo_{name}", f"--slo-{name.replace('_', '-')}"],
+        type=FiniteRange(min=0, min_open=True),
+        metavar="MS",
+        help=text,
+        group=LOAD,
+    )
+
+
+def _path(name: str, flag: str, text: str, group: str) -> GroupedOption:
+    return GroupedOption(
+        [name, flag], type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=text, group=group
+    )
+
+
+command = GroupedCommand(
+    "experiment",
+    callback=run_experiment_command,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        _text("target", "--target", "URL", "Where requests go: an engine that runs, or a gateway before it.", ENGINE),
+        _text("launch", "--launch", "COMMAND", "Start this instead; {model}, {host} and {port} are filled in, and no shell reads it.", ENGINE),
+        _text("model", "--model", "MODEL", "What {model} stands for; of a --target the name that it is asked for.", ENGINE),
+        _text("engine", "--engine", "NAME", "Which engine it is, where it does not say: vllm, sglang, llamacpp, tensorrt-llm.", ENGINE),
+        _text("gateway_url", "--gateway", "URL", "The admin address of a --target that is a gateway.", ENGINE),
+        _text("engine_url", "--engine-url", "URL", "The engine behind that gateway.", ENGINE),
+        _text("key_env", "--key-env", "NAME", "Environment variable with the key that requests carry.", ENGINE),
+        _path("manifest", "--manifest", "A manifest: what was planned, and into what the results go.", ENGINE),
+        GroupedOption(
+            ["ready_s", "--ready-timeout"], type=FiniteRange(min=1), default=900.0, metavar="SECONDS",
+            help="Longest wait until the engine is ready.", group=ENGINE,
+        ),
+        _text("plan_file", "--plan", "FILE", "The experiment's plan (TOML).", LOAD),
+        GroupedOption(["quick", "--quick"], is_flag=True, help="Minutes instead of an hour: short stages, a coarse ladder.", group=LOAD),
+        _text("workload", "--workload", "FILE", "Cohorts or a trace; else cohorts made for the engine's context length.", LOAD),
+        _aim("ttft_ms", "Longest time to the first token; 2000 unless given."),
+        _aim("tpot_ms", "Longest time for each token after it, on average; 200 unless given."),
+        _aim("latency_ms", "Longest time for the whole answer."),
+        GroupedOption(
+            ["goodput", "--goodput"], type=FiniteRange(0.01, 1.0), metavar="SHARE",
+            help="Share of the requests that must meet every aim; 0.95 unless given.", group=LOAD,
+        ),
+        GroupedOption(
+            ["steady_s", "--steady"], type=FiniteRange(min=1), metavar="SECONDS",
+            help="How long one load is held and watched for what grows; 1800 unless given.", group=LOAD,
+        ),
+        GroupedOption(["seed", "--seed"], type=click.IntRange(0, 2**31 - 1), metavar="N", help="Seed of what is sent.", group=LOAD),
+        GroupedOption(
+            ["out", "-o", "--out"], type=click.Path(path_type=Path, file_okay=False), default=Path("experiment"),
+            show_default=True, metavar="DIR", help="The folder of the files; an experiment in it is gone on with.", group=OUTPUT,
+        ),
+        GroupedOption(["fresh", "--fresh"], is_flag=True, help="Begin anew; what is in the folder is kept as DIR.1.", group=OUTPUT),
+        json_option(),
+    ],
+)  # fmt: skip

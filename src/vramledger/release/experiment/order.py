@@ -1,0 +1,98 @@
+"""What an experiment is asked for, beside its plan: who is asked, how it is started, where the files go."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from msgspec import Struct
+
+from vramledger.errors import FlagError, InputError
+from vramledger.experiment.plan import ExperimentPlan
+from vramledger.models.sources.bounded_file import quote
+from vramledger.telemetry.web import checked_url
+
+HOST = "127.0.0.1"
+EXTRA = "the experiment's libraries are not installed: pip install 'vramledger[experiment]'"
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """Either `target`, an address where somebody answers, or `launch`, a command with {model}, {host} and {port}.
+
+    `engine_url` is the engine itself and `gateway_url` the admin address where `target` is a gateway. `engine` names it where it does not
+    say, `model` what it is to be asked for (and what {model} stands for). `key` is the bearer token that requests carry.
+    """
+
+    plan: ExperimentPlan
+    out: Path
+    made_by: str
+    target: str | None = None
+    launch: str | None = None
+    model: str | None = None
+    engine: str | None = None
+    engine_url: str | None = None
+    gateway_url: str | None = None
+    manifest: Path | None = None
+    key: str = ""
+    fresh: bool = False
+    ready_s: float = 900.0
+
+    def __repr__(self) -> str:
+        return f"Order({self.target or self.launch!r}, out={str(self.out)!r})"
+
+
+def checked_order(order: Order) -> Order:
+    """The same order, its addresses in one spelling. Raises FlagError for what does not go together."""
+    if (order.target is None) == (order.launch is None):
+        raise FlagError("give --target URL, or --launch 'COMMAND' to start the engine here", flag="target")
+    if order.launch is not None and (order.engine_url or order.gateway_url):
+        raise FlagError(
+            "--engine-url and --gateway are of a --target that is a gateway; the engine of --launch is asked itself",
+            flag="gateway" if order.gateway_url else "engine_url",
+        )
+    if (order.gateway_url is None) != (order.engine_url is None):
+        raise FlagError(
+            "a gateway needs both --gateway URL (its admin address) and --engine-url URL (the engine behind it)",
+            flag="gateway",
+        )
+    if order.launch is not None:
+        launch_words(order.launch, order.model, 1)
+    changes = {
+        name: checked_url(address)
+        for name in ("target", "engine_url", "gateway_url")
+        if (address := getattr(order, name)) is not None
+    }
+    from msgspec.structs import replace
+
+    return replace(order, **changes)
+
+
+def launch_words(launch: str, model: str | None, port: int) -> tuple[str, ...]:
+    """The command that is started. Raises FlagError for a text that names something else in braces, or that no shell would split."""
+    try:
+        words = shlex.split(launch)
+        found = tuple(word.format(model=model or "", host=HOST, port=port) for word in words)
+    except (ValueError, KeyError, IndexError, AttributeError) as problem:
+        raise FlagError(
+            f"--launch cannot be read: {problem}; it may hold {{model}}, {{host}} and {{port}}",
+            flag="launch",
+            value=quote(launch, 200),
+        ) from None
+    if not found:
+        raise FlagError("--launch is empty", flag="launch")
+    if "{port}" not in launch:
+        raise FlagError(
+            "--launch has no {port}: the engine is to listen on a free one of this machine", flag="launch"
+        )
+    if "{model}" in launch and model is None:
+        raise FlagError("--launch has {model}; say which by --model", flag="model")
+    return found
+
+
+def need_libraries() -> None:
+    """Raises InputError where a library of the extra is missing."""
+    for name in ("httptools", "numpy", "pyarrow"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise InputError(EXTRA, package=name) from None
