@@ -120,7 +120,7 @@ def test_from_a_plan_with_evidence(model: str, tmp_path: Path, capsys: pytest.Ca
     assert {source["what"] for source in found["sources"]} == {"plan", "measurement", "facts", "capacity"}
     assert all(len(source["sha256"]) == 64 for source in found["sources"])
     # Plan and measurement are compared on the spot.
-    assert found["not_evidenced"] == []
+    assert found["not_evidenced"] == ["experiment"]
     assert found["reconciliation"]["standing"] in ("inside", "outside")
     assert main([*asked, "--tp", "4"]) == 2
     assert (

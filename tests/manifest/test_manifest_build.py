@@ -78,7 +78,7 @@ def test_what_nobody_measured_is_null_and_named() -> None:
         assert name in document.not_evidenced
     assert document.kv_tokens is not None
     assert document.kv_tokens.measured_logical is None
-    assert whole().not_evidenced == ("reconciliation",)
+    assert whole().not_evidenced == ("experiment", "reconciliation")
 
 
 def test_a_boundary_that_is_half_declared_names_the_other_half() -> None:
@@ -205,7 +205,7 @@ def test_a_reconciliation_stands_in_it_and_one_of_another_plan_is_refused() -> N
     found = reconcile(plan, measurement(plan))
     document = build(given(reconciliation=found))
     assert document.reconciliation is not None
-    assert document.not_evidenced == ()
+    assert document.not_evidenced == ("experiment",)
     assert read_manifest(manifest_bytes(document), "r.json").document == document
     with pytest.raises(InputError, match="reconciliation is of another plan: its device"):
         build(given(reconciliation=replace(found, device="L4")))

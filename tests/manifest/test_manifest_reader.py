@@ -91,7 +91,7 @@ def test_an_edit_by_hand_says_both_digests_and_the_figures_that_disagree() -> No
         (("budget", "budget_gib"), 7.0, r"budget\.budget_gib"),
         (("headroom_bytes_per_rank",), 5, "headroom_gib_per_rank"),
         (("kv_tokens", "physical"), 5, r"kv_tokens\.physical is 5"),
-        (("not_evidenced",), [], "not_evidenced does not list what is null: reconciliation"),
+        (("not_evidenced",), [], "not_evidenced does not list what is null: experiment, reconciliation"),
         (("measured_weight_steady_bytes_per_rank",), 5, "measured_weight_steady"),
         (("conditions",), ["holds everywhere"], "conditions is"),
         (("engine_revision",), "vllm 9", "engine_revision is 'vllm 9'"),

@@ -26,6 +26,7 @@ from vramledger.manifest.document import (
     RankFigures,
     SourceRecord,
 )
+from vramledger.manifest.experiment_result import ExperimentResult
 from vramledger.manifest.identity import EngineIdentity, ModelIdentity
 from vramledger.manifest.measured import (
     Seen,
@@ -64,6 +65,7 @@ class Given(Struct, frozen=True, kw_only=True):
     measurement: Measurement | None = None
     reconciliation: Reconciliation | None = None
     facts: Facts = NOTHING_DECLARED
+    experiment: ExperimentResult | None = None
     sources: tuple[SourceRecord, ...] = ()
 
 
@@ -79,6 +81,8 @@ def build(given: Given) -> ManifestDocument:
     if given.reconciliation is not None:
         _refuse_another_reconciliation(plan, given.reconciliation)
     said = () if measurement is None else _compare(plan, measurement)
+    if given.experiment is not None:
+        said = (*said, *compare_experiment(plan, given.experiment))
     pool = plan.kv_pool
     weights = {
         rank.ranks: () if measurement is None else steady_weights(plan, measurement, rank)
@@ -161,6 +165,7 @@ def build(given: Given) -> ManifestDocument:
         reconciliation=None
         if given.reconciliation is None
         else reconciliation_document(given.reconciliation),
+        experiment=given.experiment,
     )
     return sealed(replace(document, not_evidenced=missing(document)))
 
@@ -229,6 +234,35 @@ def _compare(plan: Plan, measurement: Measurement) -> tuple[str, ...]:
                 measured=shorter(item.measured),
             )
         said.append(f"{item.name}: planned {item.planned}, measured {item.measured}")
+    return tuple(said)
+
+
+def compare_experiment(plan: Plan, found: ExperimentResult) -> tuple[str, ...]:
+    """Where the engine that the experiment was made on is not the planned one. Raises InputError for another engine."""
+    inputs, pool = plan.inputs, plan.kv_pool
+    if found.engine is not None and found.engine != inputs.engine:
+        raise InputError(
+            f"the experiment is of another instance: engine is {shorter(found.engine)}, the plan's {shorter(inputs.engine)}; "
+            "plan with what was asked",
+            name="engine",
+            planned=shorter(inputs.engine),
+            measured=shorter(found.engine),
+        )
+    pairs: list[tuple[str, object, object]] = [
+        ("engine version", inputs.engine_version, found.engine_version),
+        ("context_len", None if pool is None else pool.context_len, found.context_len),
+    ]
+    said = [
+        f"{name}: planned {planned}, in the experiment {seen}"
+        for name, planned, seen in pairs
+        if planned is not None and seen is not None and planned != seen
+    ]
+    told = found.pool
+    if told is not None and told.agrees is False and pool is not None:
+        said.append(
+            f"KV pool: planned {pool.tokens.low:,} to {pool.tokens.high:,} tokens, in the experiment "
+            f"{'not told' if told.tokens is None else format(told.tokens, ',')}"
+        )
     return tuple(said)
 
 

@@ -42,11 +42,13 @@ _MAY_BE_NULL = (
     "prefix_sharing_boundary", "tool_wait_policy", "admission", "communication_overlap", "measurement",
     "reconciliation",
 )  # fmt: skip
-_LISTED = frozenset({*_MAY_BE_NULL, "capacity_results", "tests"})
+_SINCE_1_1 = ("experiment",)
+_LISTED = frozenset({*_MAY_BE_NULL, *_SINCE_1_1, "capacity_results", "tests"})
 BOUNDARIES = ("tenant", "model", "tokenizer", "template", "adapter")
 TESTS = ("kv_returned_after_cancellation", "rolling_update", "recovery_headroom")
 
 
+_OF_EXPERIMENT = ("operating_point", "latency_model")
 COUNT_OF_DIVIDED = len(_DIVIDED) + 2
 
 
@@ -62,15 +64,21 @@ def kib(size_bytes: int | None) -> float | None:
 
 def missing(document: ManifestDocument) -> tuple[str, ...]:
     """Names of what is null or empty and stands for evidence, sorted."""
-    names = [name for name in _MAY_BE_NULL if getattr(document, name) is None]
+    may_be = (*_MAY_BE_NULL, *(_SINCE_1_1 if minor_version(document) >= 1 else ()))
+    names = [name for name in may_be if getattr(document, name) is None]
     boundary = document.prefix_sharing_boundary
     if boundary is not None:
         names += [f"prefix_sharing_boundary.{name}" for name in BOUNDARIES if getattr(boundary, name) is None]
     if not document.capacity_results:
         names.append("capacity_results")
+    names += [f"experiment.{name}" for name in _OF_EXPERIMENT if _lacks(document, name)]
     run = {test.name for test in document.tests}
     names += [f"tests.{name}" for name in TESTS if name not in run]
     return tuple(sorted(names))
+
+
+def _lacks(document: ManifestDocument, name: str) -> bool:
+    return document.experiment is not None and getattr(document.experiment, name) is None
 
 
 def disagreements(document: ManifestDocument) -> tuple[str, ...]:
@@ -81,6 +89,7 @@ def disagreements(document: ManifestDocument) -> tuple[str, ...]:
         *_of_the_plan(document),
         *_of_measurement(document),
         *_lists(document),
+        *_of_experiment(document),
     )
 
 
@@ -170,6 +179,25 @@ def _of_measurement(document: ManifestDocument) -> Iterator[str]:
         # A figure whose source names no rank stands here alone.
         if found and (stated is None or pick(stated, pick(found)) != stated):
             yield f"{name} is {_shown(stated)}, per_rank has {_shown(pick(found))}"
+
+
+def _of_experiment(document: ManifestDocument) -> Iterator[str]:
+    found = document.experiment
+    if found is None:
+        return
+    if minor_version(document) < 1:
+        yield f"it holds an experiment, which version {document.schema_version} has not"
+    point = found.operating_point
+    if point is not None and not (
+        point.low_requests_per_s <= point.requests_per_s <= point.high_requests_per_s
+    ):
+        yield (
+            f"experiment.operating_point.requests_per_s is {point.requests_per_s!r}, outside its own interval of "
+            f"{point.low_requests_per_s!r} to {point.high_requests_per_s!r}"
+        )
+    for trend in found.trends:
+        if trend.low_per_hour > trend.high_per_hour:
+            yield f"experiment.trends: the interval of {_shown(trend.name)} is upside down"
 
 
 def _known(ranks: tuple[RankFigures, ...], name: str) -> list[int]:

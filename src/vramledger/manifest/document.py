@@ -26,11 +26,12 @@ from vramledger.manifest.declared import (
     ToolWaitPolicy,
     Trial,
 )
+from vramledger.manifest.experiment_result import ExperimentResult
 from vramledger.manifest.identity import EngineIdentity, ModelIdentity
 from vramledger.manifest.model_facts import KvFacts, ParameterFacts, QuantizationFacts
 from vramledger.reconciliation.document import ReconciliationDocument
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 Gib = Annotated[float | None, Meta(description="The bytes beside it divided by 2^30, exactly.")]
 Kib = Annotated[float | None, Meta(description="The bytes beside it divided by 2^10, exactly.")]
@@ -49,7 +50,7 @@ class FigureEvidence(msgspec.Struct, frozen=True, kw_only=True):
 class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A file or an address that the manifest was made from, with its digest and the time it speaks of."""
 
-    what: Literal["plan", "measurement", "reconciliation", "facts", "capacity"]
+    what: Literal["plan", "measurement", "reconciliation", "facts", "capacity", "experiment"]
     name: str
     sha256: str | None
     from_: Annotated[str | None, Meta(description="UTC.")] = msgspec.field(name="from")
@@ -180,3 +181,8 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanDocument
     measurement: MeasurementDocument | None
     reconciliation: ReconciliationDocument | None
+
+    experiment: Annotated[
+        ExperimentResult | None,
+        Meta(description="What an experiment on the live engine found. Since version 1.1."),
+    ] = None
