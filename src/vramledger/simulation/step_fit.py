@@ -31,7 +31,7 @@ TOLERANCE = 0.05
 FAR = 1.25
 SCALINGS = 8
 """A first model whose answers take so many times as long as the measured ones is scaled before it is fitted, so often at most."""
-_FEWEST = 8
+FEWEST = 8
 _CAP = 0.1
 
 
@@ -82,15 +82,15 @@ def fit_run(
     """
     if settings.fleet.replicas != 1:
         raise InputError("a step model is fitted to one replica's run", replicas=settings.fleet.replicas)
-    _check_timings(timings, len(requests))
+    check_timings(timings, len(requests))
     half = len(requests) // 2
     known = [timing for timing in timings if timing.number < half]
-    if len(known) < _FEWEST:
+    if len(known) < FEWEST:
         raise InputError(
-            f"{len(known)} timings in the first half of the requests: at least {_FEWEST} are needed to fit a step's time"
+            f"{len(known)} timings in the first half of the requests: at least {FEWEST} are needed to fit a step's time"
         )
     origin = measured(f"fitted to first and last tokens of {len(known)} requests of {source}")
-    start = _scaled_start(requests, known, settings, block_tokens, _constants(least), origin)
+    start = _scaled_start(requests, known, settings, block_tokens, constants_of(least), origin)
     step, best, best_error = start, start, float("inf")
     seen: list[float] = []
     for turn in range(rounds):
@@ -104,18 +104,18 @@ def fit_run(
         found = robust_fit(
             rows,
             values,
-            lower=_constants(least),
-            start=_constants(start),
+            lower=constants_of(least),
+            start=constants_of(start),
             trust=TRUST,
             tolerance=TOLERANCE,
         )
-        error = _mean_error(rows, values, _constants(step))
+        error = mean_error(rows, values, constants_of(step))
         seen.append(error)
         if error < best_error:
             best, best_error = step, error
-        now = _constants(step)
+        now = constants_of(step)
         damped = found if turn < 3 else [(one + two) / 2 for one, two in zip(found, now, strict=True)]
-        step = _model(damped, origin)
+        step = model_of(damped, origin)
     outcomes, _ = logged_run(requests, replace(settings, step=best), block_tokens)
     others = [timing for timing in timings if timing.number >= half]
     return Fit(
@@ -134,9 +134,9 @@ def fit_records(
     Raises InputError for fewer than sixteen records and for a step without duration.
     """
     steps = list(records)
-    if len(steps) < 2 * _FEWEST:
+    if len(steps) < 2 * FEWEST:
         raise InputError(
-            f"{len(steps)} recorded steps: at least {2 * _FEWEST} are needed to fit a step's time"
+            f"{len(steps)} recorded steps: at least {2 * FEWEST} are needed to fit a step's time"
         )
     for place, step in enumerate(steps):
         if step.duration_ps <= 0:
@@ -156,12 +156,12 @@ def fit_records(
         found = robust_fit(
             rows,
             [1.0] * len(rows),
-            lower=_constants(least),
-            start=_constants(start),
+            lower=constants_of(least),
+            start=constants_of(start),
             trust=TRUST,
             tolerance=TOLERANCE,
         )
-        model = _model(found, measured(f"fitted to {len(chosen)} recorded steps of {source}"))
+        model = model_of(found, measured(f"fitted to {len(chosen)} recorded steps of {source}"))
     errors = [
         abs(
             model.step_ps(
@@ -202,8 +202,8 @@ def _scaled_start(
         ratio = median(ratios) if ratios else 1.0
         if 1 / FAR < ratio < FAR:
             break
-        scaled = [max(ratio * one, least) for one, least in zip(_constants(step), lower, strict=True)]
-        step = _model(scaled, origin)
+        scaled = [max(ratio * one, least) for one, least in zip(constants_of(step), lower, strict=True)]
+        step = model_of(scaled, origin)
     return step
 
 
@@ -238,9 +238,7 @@ def _equations(
     return rows, [1.0] * len(rows)
 
 
-def _mean_error(
-    rows: Sequence[Sequence[float]], values: Sequence[float], constants: Sequence[float]
-) -> float:
+def mean_error(rows: Sequence[Sequence[float]], values: Sequence[float], constants: Sequence[float]) -> float:
     """The mean relative error of the equations, those far off counted as a tenth."""
     errors = [
         min(_CAP, abs(value - sum(one * two for one, two in zip(row, constants, strict=True))))
@@ -258,17 +256,20 @@ def _latency_error(timings: Sequence[Timing], outcomes: dict[int, RequestOutcome
     return median(errors) if errors else None
 
 
-def _constants(step: StepModel) -> list[float]:
+def constants_of(step: StepModel) -> list[float]:
+    """Its constants, in the order of `NAMES`."""
     return [float(getattr(step, name)) for name in NAMES]
 
 
-def _model(constants: Sequence[float], evidence: Evidence) -> StepModel:
+def model_of(constants: Sequence[float], evidence: Evidence) -> StepModel:
+    """The model of constants in the order of `NAMES`."""
     return StepModel(
         **{name: round(value) for name, value in zip(NAMES, constants, strict=True)}, evidence=evidence
     )
 
 
-def _check_timings(timings: Sequence[Timing], count: int) -> None:
+def check_timings(timings: Sequence[Timing], count: int) -> None:
+    """Raises InputError for a request that is none of `count`, and for times out of order."""
     for timing in timings:
         if not 0 <= timing.number < count:
             raise InputError(

@@ -41,8 +41,9 @@ class _Noting(StepModel, frozen=True, kw_only=True):
 class RunLog:
     """Sums of the features of a run's steps, by the instants at which the steps end."""
 
-    def __init__(self, ends_ps: list[int], rows: list[list[float]]) -> None:
+    def __init__(self, ends_ps: list[int], durations_ps: list[int], rows: list[list[float]]) -> None:
         self._ends_ps = ends_ps
+        self._durations_ps = durations_ps
         columns = zip(*rows, strict=True) if rows else ([] for _ in NAMES)
         self._sums = [list(accumulate(column, initial=0.0)) for column in columns]
 
@@ -50,6 +51,19 @@ class RunLog:
         """Of the steps that ended after `start_ps` and by `end_ps`; negative where the second comes first."""
         first, last = bisect_right(self._ends_ps, start_ps), bisect_right(self._ends_ps, end_ps)
         return [sums[last] - sums[first] for sums in self._sums]
+
+    def since(self, start_ps: int, end_ps: int) -> list[float]:
+        """The same, of the step that was under way at `start_ps` only the share that was still to come."""
+        first = bisect_right(self._ends_ps, start_ps)
+        found = self.between(start_ps, end_ps)
+        if first < len(self._ends_ps) and self._ends_ps[first] <= end_ps:
+            duration_ps = self._durations_ps[first]
+            over = max(0.0, 1 - (self._ends_ps[first] - start_ps) / duration_ps)
+            found = [
+                value - over * (sums[first + 1] - sums[first])
+                for value, sums in zip(found, self._sums, strict=True)
+            ]
+        return found
 
 
 def logged_run(
@@ -66,15 +80,14 @@ def logged_run(
 
     Driver(replace(settings, step=noting), block_tokens=block_tokens, samples=2, ended=ended).run(requests)
     durations = [step.step_ps(**work._asdict()) for work in noting.noted]
-    ends = list(_ends(durations, _busy(outcomes.values())))
-    return outcomes, RunLog(ends, [features(work, step) for work in noting.noted])
+    ends = list(_ends(durations, busy_spans((one.sent_ps, one.end_ps) for one in outcomes.values())))
+    return outcomes, RunLog(ends, durations, [features(work, step) for work in noting.noted])
 
 
-def _busy(outcomes: Iterable[RequestOutcome]) -> Iterator[tuple[int, int]]:
-    """Stretches of time in which somebody was served or waited: an engine without a lull steps through them."""
-    spans = sorted(
-        (outcome.sent_ps, outcome.end_ps) for outcome in outcomes if outcome.end_ps > outcome.sent_ps
-    )
+def busy_spans(served: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Stretches of time in which somebody was served or waited, of when each came and left: an engine without a lull steps through
+    them."""
+    spans = sorted((start, end) for start, end in served if end > start)
     if not spans:
         return
     start, end = spans[0]
