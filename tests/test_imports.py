@@ -58,6 +58,7 @@ HEAVY_HOMES = (
     "simulation/measures.py",
     "workload/columnar/",
     "simulation/compiled/",
+    "experiment/prompts.py",
     # Loaded by gateway/envoy/ext_proc alone, when a processor is started.
     "gateway/envoy/wire.py",
     "gateway/envoy/request_body.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 CLIENT_FAILED = "client"
@@ -11,24 +13,37 @@ CLIENT_FAILED = "client"
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A POST to be sent `at_ns` after the run began, whatever became of those before it.
 
-    `body` is JSON; `headers` are added to the usual ones. Its client leaves after `leaves_after_ns`, or once `leaves_after_events` pieces of
-    output have come (None: it stays). `retries` is how often it asks again after a 429 or 503 that names a Retry-After, waiting as long as that says.
+    `body` is JSON, or what makes it shortly before it is sent; `headers` are added to the usual ones. Its client leaves after `leaves_after_ns`, without
+    a piece of output after `first_token_within_ns`, or once `leaves_after_events` pieces have come (None: it stays). `retries` is how often it
+    asks again after a 429 or 503 that names a Retry-After, waiting as long as that says. `keeps_output` puts what was answered into the answer.
     """
 
     number: int
     at_ns: int
-    body: bytes
+    body: bytes | Callable[[], bytes]
     path: str = "/v1/chat/completions"
     headers: tuple[tuple[bytes, bytes], ...] = ()
     leaves_after_ns: int | None = None
+    first_token_within_ns: int | None = None
     leaves_after_events: int | None = None
     retries: int = 0
+    keeps_output: bool = False
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered: token ids where the engine tells them, and the text. It is in no message and no record."""
+
+    ids: tuple[int, ...] = ()
+    text: str = ""
+
+    def __repr__(self) -> str:
+        return f"Output({len(self.ids)} ids, {len(self.text)} characters)"
 
 
 class Answer(msgspec.Struct, kw_only=True):
     """What became of a question. Instants are nanoseconds since the run began, -1 where there was none; `sent_ns` - `at_ns` of the
     question is by how much the client itself was late. `status` 0: no answer. `error` is the code or type of an error that the engine told, also
-    inside a stream that began with 200, or why the connection failed. `whole` is an answer that ended as it should. Tokens are the engine's count, None
+    inside a stream that began with 200, or why the connection failed. A client that leaves while it heeds a Retry-After was refused, not `left`. `whole` is an answer that ended as it should. Tokens are the engine's count, None
     where it told none; `events` are pieces of output that came.
     """
 
@@ -44,6 +59,8 @@ class Answer(msgspec.Struct, kw_only=True):
     left: bool = False
     attempts: int = 0
     waited_to_retry_ns: int = 0
+    waits_to_retry: bool = False
+    """It heeded a Retry-After when it ended."""
     error: str = ""
     rule: str = ""
     """Of an admission policy in front of the engine: what decided."""
@@ -51,6 +68,7 @@ class Answer(msgspec.Struct, kw_only=True):
     cached_prompt_tokens: int | None = None
     output_tokens: int | None = None
     events: int = 0
+    output: Output | None = None
 
     @property
     def first_token_after_ns(self) -> int | None:

@@ -10,9 +10,11 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop
+from heapq import heappop, heappush
 
-from vramledger.experiment.answer import CLIENT_FAILED, Answer, Question
+from vramledger.experiment.answer import CLIENT_FAILED, Answer, Output, Question
+from vramledger.experiment.output_reading import OutputReading
+from vramledger.experiment.retry_after import TRY_AGAIN, retry_after_s
 from vramledger.gateway.answer_reading import StreamReading, WholeReading
 from vramledger.gateway.counters import Counters
 from vramledger.gateway.messages import RequestHead, ResponseHead, request_bytes
@@ -21,14 +23,14 @@ from vramledger.gateway.upstream_connection import UpstreamConnection
 from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 
 NS_PER_S = 1_000_000_000
-TRY_AGAIN = (429, 503)
-LONGEST_RETRY_S = 600
+STOPPED = "stopped"
+"""The error of a request that was under way when all was stopped."""
 EARLY_S = 0.002
 """The loop's timers may be late by a millisecond; the last of the wait is yielded away."""
 
 
 class OpenLoop:
-    """Asks one server. `told` is given each answer as it ends, in that order.
+    """Asks one server. `told` is given each answer as it ends, in that order, and may `ask` what follows from it.
 
     A request is sent on a connection of its own or on one that is idle, as client libraries do; one that the server had closed meanwhile
     is replaced once. `silence_s` without a byte ends a request.
@@ -53,59 +55,120 @@ class OpenLoop:
         self._pool = UpstreamPool(
             target, most_idle=1024, idle_ms=4_000, connect_ms=connect_ms, counters=self._counters, tls=tls
         )
+        self._waiting: list[tuple[int, int, int, Question]] = []
+        self._bodies: dict[int, bytes] = {}
+        self._asked_so_far = 0
+        self._news = asyncio.Event()
         self.open_requests = 0
+
+    def ask(self, question: Question) -> None:
+        """One more, while others are under way; it is sent at once where it is due."""
+        self._asked_so_far += 1
+        heappush(self._waiting, (question.at_ns, question.number, self._asked_so_far, question))
+        if self._waiting[0][3] is question:
+            self._news.set()
 
     async def run(self, questions: Iterable[Question]) -> None:
         """Sends each when it is due and returns when all have ended. When cancelled, all are left at once."""
         self._began_ns = self._clock_ns()
-        waiting = [(question.at_ns, question.number, question) for question in questions]
-        heapify(waiting)
+        for question in questions:
+            self.ask(question)
         try:
             async with asyncio.TaskGroup() as tasks:
-                while waiting:
-                    at_ns, _, question = heappop(waiting)
-                    await self._until(at_ns)
-                    tasks.create_task(self._asked(question))
+                while self._waiting or self.open_requests:
+                    if not self._waiting:
+                        await self._told_news(None)
+                        continue
+                    at_ns, _, serial, question = self._waiting[0]
+                    body = self._body(serial, question)
+                    if not await self._is_due(at_ns, serial):
+                        continue
+                    heappop(self._waiting)
+                    del self._bodies[serial]
+                    self.open_requests += 1
+                    tasks.create_task(self._asked(question, body))
         finally:
             self._pool.close()
 
-    async def _until(self, at_ns: int) -> None:
+    def _body(self, serial: int, question: Question) -> bytes:
+        """Made once, before it is waited for."""
+        body = self._bodies.get(serial)
+        if body is None:
+            body = question.body if isinstance(question.body, bytes) else question.body()
+            self._bodies[serial] = body
+        return body
+
+    async def _is_due(self, at_ns: int, serial: int) -> bool:
+        """Waits until then. False where meanwhile something was asked that is due earlier."""
         left_s = (at_ns - self._now_ns()) / NS_PER_S
-        if left_s > EARLY_S:
-            await asyncio.sleep(left_s - EARLY_S)
+        if left_s > EARLY_S and await self._told_news(left_s - EARLY_S):
+            return False
         while self._now_ns() < at_ns:
             await asyncio.sleep(0)
+        return self._waiting[0][2] == serial
+
+    async def _told_news(self, within_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
 
     def _now_ns(self) -> int:
         return self._clock_ns() - self._began_ns
 
-    async def _asked(self, question: Question) -> None:
+    async def _asked(self, question: Question, body: bytes) -> None:
         answer = Answer(number=question.number, at_ns=question.at_ns)
-        self.open_requests += 1
+        now_s = asyncio.get_running_loop().time()
+        elapsed_ns = self._now_ns() - question.at_ns
+
+        def limit(after_ns: int | None) -> float | None:
+            return None if after_ns is None else now_s + max(0, after_ns - elapsed_ns) / NS_PER_S
+
+        stays_until, first_token_until = (
+            limit(question.leaves_after_ns),
+            limit(question.first_token_within_ns),
+        )
+        limits = [one for one in (stays_until, first_token_until) if one is not None]
         try:
-            left_ns = question.leaves_after_ns
-            limit_s = (
-                None if left_ns is None else max(0, question.at_ns + left_ns - self._now_ns()) / NS_PER_S
-            )
-            async with asyncio.timeout(limit_s):
-                await self._answered(question, answer)
+            async with asyncio.timeout_at(min(limits, default=None)) as patience:
+
+                def began() -> None:
+                    if first_token_until is not None and not patience.expired():
+                        patience.reschedule(stays_until)
+
+                await self._answered(question, body, answer, began)
         except TimeoutError:
-            answer.left = True
+            answer.left = not answer.waits_to_retry
+        except asyncio.CancelledError:
+            answer.left, answer.error = True, STOPPED
+            raise
         finally:
             self.open_requests -= 1
             answer.end_ns = self._now_ns()
             self._told(answer)
+            if not self.open_requests:
+                self._news.set()
 
-    async def _answered(self, question: Question, answer: Answer) -> None:
+    async def _answered(
+        self, question: Question, body: bytes, answer: Answer, began: Callable[[], None]
+    ) -> None:
         while True:
-            retry_after_s = await self._attempt(question, answer)
+            retry_after_s = await self._attempt(question, body, answer, began)
             if retry_after_s is None or answer.attempts > question.retries:
                 return
-            began_ns = self._now_ns()
-            await asyncio.sleep(retry_after_s)
-            answer.waited_to_retry_ns += self._now_ns() - began_ns
+            began_ns, answer.waits_to_retry = self._now_ns(), True
+            try:
+                await asyncio.sleep(retry_after_s)
+            finally:
+                answer.waited_to_retry_ns += self._now_ns() - began_ns
+            answer.waits_to_retry = False
 
-    async def _attempt(self, question: Question, answer: Answer) -> float | None:
+    async def _attempt(
+        self, question: Question, body: bytes, answer: Answer, began: Callable[[], None]
+    ) -> float | None:
         """Seconds to wait before another, where the server asks for that."""
         head = RequestHead(
             method=b"POST",
@@ -113,7 +176,7 @@ class OpenLoop:
             headers=[(b"content-type", b"application/json"), (b"accept", b"*/*"), *question.headers],
             http_11=True,
         )
-        message = request_bytes(head, self._target.authority, question.body, self._target.authorization)
+        message = request_bytes(head, self._target.authority, body, self._target.authorization)
         answer.attempts += 1
         fresh = False
         while True:
@@ -123,15 +186,13 @@ class OpenLoop:
                 answer.error = f"{CLIENT_FAILED}: {problem}"
                 return None
             reused = connection.served > 0
-            hearing = _Hearing(connection, question, answer, self._now_ns)
+            hearing = _Hearing(connection, question, answer, self._now_ns, began)
             if answer.sent_ns < 0:
                 answer.sent_ns = self._now_ns()
             connection.send(message, hearing, has_body=True)
             try:
                 async with asyncio.timeout(None) as silence:
-                    hearing.heard = lambda: silence.reschedule(
-                        asyncio.get_running_loop().time() + self._silence_s
-                    )
+                    hearing.heard = lambda: self._heard(silence)
                     hearing.heard()
                     silent = await hearing.done
             except TimeoutError:
@@ -141,19 +202,31 @@ class OpenLoop:
                 return None
             finally:
                 connection.leave(hearing)
+                hearing.note()
             if silent and reused and not fresh:
                 fresh, answer.error = True, ""
                 continue
             return hearing.retry_after_s
+
+    def _heard(self, silence: asyncio.Timeout) -> None:
+        if not silence.expired():
+            silence.reschedule(asyncio.get_running_loop().time() + self._silence_s)
 
 
 class _Hearing:
     """A `Receiver` that notes when what came. `done` tells whether the server closed without a byte."""
 
     def __init__(
-        self, connection: UpstreamConnection, question: Question, answer: Answer, now_ns: Callable[[], int]
+        self,
+        connection: UpstreamConnection,
+        question: Question,
+        answer: Answer,
+        now_ns: Callable[[], int],
+        began: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._keeps_output = question.keeps_output
+        self._began = began
         self._most_events = question.leaves_after_events
         self._answer = answer
         self._now_ns = now_ns
@@ -166,10 +239,10 @@ class _Hearing:
         answer = self._answer
         answer.status = head.status
         answer.rule = head.header(b"x-vramledger-rule").decode("latin-1")[:64]
-        self._reading = StreamReading() if head.is_event_stream else WholeReading()
-        named = head.header(b"retry-after")
-        if head.status in TRY_AGAIN and named.isdigit():
-            self.retry_after_s = float(min(int(named[:9]), LONGEST_RETRY_S))
+        answer.error = ""
+        self._reading = OutputReading(keeps=self._keeps_output) if head.is_event_stream else WholeReading()
+        if head.status in TRY_AGAIN:
+            self.retry_after_s = retry_after_s(head.header(b"retry-after"), head.header(b"date"))
 
     def answer_body(self, data: bytes) -> None:
         reading, answer = self._reading, self._answer
@@ -180,6 +253,7 @@ class _Hearing:
             now_ns = self._now_ns()
             if answer.first_token_ns < 0:
                 answer.first_token_ns = now_ns
+                self._began()
             else:
                 answer.longest_gap_ns = max(answer.longest_gap_ns, now_ns - answer.last_token_ns)
             answer.last_token_ns = now_ns
@@ -215,16 +289,21 @@ class _Hearing:
         self._end(silent=silent)
 
     def _end(self, *, silent: bool) -> None:
+        if not self.done.done():
+            self.done.set_result(silent)
+
+    def note(self) -> None:
+        """What was heard so far goes into the answer."""
         reading, answer = self._reading, self._answer
         if reading is not None:
             answer.prompt_tokens = reading.prompt_tokens
             answer.cached_prompt_tokens = reading.cached_prompt_tokens
             answer.output_tokens = reading.output_tokens
             answer.events = reading.output_events
+            if isinstance(reading, OutputReading) and self._keeps_output:
+                answer.output = Output(ids=tuple(reading.ids), text="".join(reading.text))
             if reading.error is not None:
                 answer.error = reading.error.code or reading.error.type or "an error without a name"
-        if not self.done.done():
-            self.done.set_result(silent)
 
 
 def _nothing() -> None:

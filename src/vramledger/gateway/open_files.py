@@ -15,14 +15,14 @@ def within_open_files(limits: Limits) -> Limits:
     """The limits with as many connections as open files allow. The process's own bound (`ulimit -n`, often 1,024) is raised as far as it may be and
     is needed: where it is reached, nobody is served and the admin port is shut too."""
     kept = OTHERS + limits.idle_upstream
-    allowed = _allowed(kept + 2 * limits.connections)
+    allowed = allow_open_files(kept + 2 * limits.connections)
     if allowed is None or allowed >= kept + 2 * limits.connections:
         return limits
     return replace(limits, connections=max(FEWEST, (allowed - kept) // 2))
 
 
-def _allowed(wanted: int) -> int | None:
-    """None where nobody counts."""
+def allow_open_files(wanted: int) -> int | None:
+    """Raises the process's bound to `wanted` as far as it may be; the bound then, None where nobody counts or it was enough."""
     try:
         import resource
     except ImportError:  # not a Unix

@@ -1,0 +1,232 @@
+"""A stage sent to a live engine: each request when it is due, later turns after their parents' real ends and with their real answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vramledger.errors import InputError
+from vramledger.experiment.answer import Answer, Question
+from vramledger.experiment.asking import Server, body_of, path_of
+from vramledger.experiment.lateness import Lateness
+from vramledger.experiment.served import Served
+from vramledger.simulation.summary import Quantiles
+from vramledger.workload.request import Request, WorkloadHeader
+
+if TYPE_CHECKING:
+    from vramledger.experiment.prompts import Prompts
+
+__all__ = ["LoadRun", "Server", "run_load"]
+
+STOP_POLL_S = 0.1
+LONGEST_WORDS = 200
+
+
+class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a stage, by number of request. Unix times. `is_whole` False where it was stopped: what had not been sent is in no row, and what
+    was under way was left. `loop_late_ns` is by how much the client's own event loop was behind, looked at all the time: a token's
+    instant is not known better than that."""
+
+    served: tuple[Served, ...]
+    began_s: float
+    ended_s: float
+    is_whole: bool = True
+    loop_late_ns: Quantiles = Quantiles()
+    notes: tuple[str, ...] = ()
+
+
+def run_load(
+    server: Server,
+    header: WorkloadHeader,
+    requests: Sequence[Request],
+    *,
+    seed: int,
+    retries: int,
+    told: Callable[[Served], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    kind: str = "",
+    silence_s: float = 600.0,
+) -> LoadRun:
+    """Sends all and returns when all have ended, or soon after `stop` says so. `told` hears of each request as it ends, from this thread.
+
+    Prompts are token ids made from `seed` (see `Prompts`). A request that follows another is due `pause_ns` after that one's end, whatever became of it.
+    Clients leave at `cancel_ns` and at their deadlines, and heed a Retry-After up to `retries` times. The engine's going away is no error here: rows say it.
+
+    Raises InputError without the extra `experiment`, and for parents that come after their children.
+    """
+    try:
+        from vramledger.experiment.open_loop import OpenLoop
+        from vramledger.experiment.prompts import Prompts
+    except ImportError as problem:
+        raise InputError(
+            f"an experiment needs {problem.name}, which is not installed: pip install 'vramledger[experiment]'",
+            library=problem.name,
+        ) from None
+    from vramledger.gateway.open_files import allow_open_files
+
+    for number, request in enumerate(requests):
+        if request.parent is not None and not 0 <= request.parent < number:
+            raise InputError(
+                f"request {number} follows request {request.parent}, which does not come before it"
+            )
+    allow_open_files(2 * len(requests))
+    prompts = Prompts(header, requests, seed=seed, vocab_size=server.vocab_size)
+    stage = _Stage(server, requests, prompts, retries=retries, told=told, kind=kind)
+    loop = OpenLoop(server.upstream, told=stage.answered, silence_s=silence_s)
+    stage.ask = loop.ask
+    began_s = time.time()
+    late = Lateness()
+    was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
+    return LoadRun(
+        served=tuple(sorted(stage.served, key=lambda one: one.number)),
+        began_s=began_s,
+        ended_s=time.time(),
+        is_whole=not was_stopped,
+        loop_late_ns=late.quantiles(),
+        notes=stage.notes(),
+    )
+
+
+class _Stage:
+    """Turns requests into questions and answers into rows, and asks what follows."""
+
+    def __init__(
+        self,
+        server: Server,
+        requests: Sequence[Request],
+        prompts: Prompts,
+        *,
+        retries: int,
+        told: Callable[[Served], None] | None,
+        kind: str,
+    ) -> None:
+        self._server = server
+        self._requests = requests
+        self._prompts = prompts
+        self._retries = retries
+        self._told = told
+        self._kind = kind
+        self._children: dict[int, list[int]] = {}
+        for number, request in enumerate(requests):
+            if request.parent is not None:
+                self._children.setdefault(request.parent, []).append(number)
+        self._untold = 0
+        self.ask: Callable[[Question], None] = _nobody
+        self.served: list[Served] = []
+
+    def first_questions(self) -> list[Question]:
+        """Of those that follow no other."""
+        return [
+            self._question(number, request.arrival_ns)
+            for number, request in enumerate(self._requests)
+            if request.parent is None
+        ]
+
+    def answered(self, answer: Answer) -> None:
+        """An answer ended: its row is told, and its children are due after their pauses."""
+        number = answer.number
+        row = served_of(self._requests[number], answer, kind=self._kind)
+        self.served.append(row)
+        if number in self._children:
+            output = answer.output
+            ids = () if output is None else output.ids
+            if not ids and answer.events:
+                self._untold += 1
+            self._prompts.heard(number, ids)
+            for child in self._children.pop(number):
+                self.ask(self._question(child, answer.end_ns + self._requests[child].pause_ns))
+        if self._told is not None:
+            self._told(row)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the rows has to know."""
+        found = []
+        if self._untold:
+            found.append(
+                f"the engine told no token ids of {self._untold:,} answers that were gone on from: other tokens stand in their place, "
+                "so nothing of them can be found in a prefix cache"
+            )
+        if not self._server.forces_length:
+            found.append(
+                "outputs end where the model ends them, for this engine is not known to be told otherwise"
+            )
+        return tuple(found)
+
+    def _question(self, number: int, at_ns: int) -> Question:
+        request = self._requests[number]
+        keeps = self._prompts.has_followers(number)
+        leaves = [one for one in (request.cancel_ns, request.deadline_ns) if one is not None]
+        return Question(
+            number=number,
+            at_ns=at_ns,
+            body=lambda: body_of(self._server, request, self._prompts.prompt(number), keeps_output=keeps),
+            path=path_of(self._server, keeps_output=keeps),
+            leaves_after_ns=min(leaves, default=None),
+            first_token_within_ns=request.first_token_deadline_ns,
+            retries=self._retries,
+            keeps_output=keeps,
+        )
+
+
+def served_of(request: Request, answer: Answer, *, kind: str = "") -> Served:
+    """A row of the records."""
+    return Served(
+        number=answer.number,
+        kind=kind,
+        tenant=request.tenant,
+        conversation=request.conversation,
+        parent=request.parent,
+        due_ns=answer.at_ns,
+        sent_ns=answer.sent_ns,
+        first_token_ns=answer.first_token_ns,
+        last_token_ns=answer.last_token_ns,
+        end_ns=answer.end_ns,
+        longest_gap_ns=answer.longest_gap_ns,
+        asked_prompt_tokens=request.prompt_tokens,
+        asked_output_tokens=request.output_tokens,
+        prompt_tokens=answer.prompt_tokens,
+        cached_prompt_tokens=answer.cached_prompt_tokens,
+        output_tokens=answer.output_tokens,
+        events=answer.events,
+        cancel_ns=request.cancel_ns,
+        first_token_deadline_ns=request.first_token_deadline_ns,
+        deadline_ns=request.deadline_ns,
+        status=answer.status,
+        whole=answer.whole,
+        left=answer.left,
+        attempts=answer.attempts,
+        waited_to_retry_ns=answer.waited_to_retry_ns,
+        error=answer.error[:LONGEST_WORDS],
+        rule=answer.rule[:LONGEST_WORDS],
+    )
+
+
+async def _sent(
+    sending: Coroutine[None, None, None], late: Lateness, stop: Callable[[], bool] | None
+) -> bool:
+    """Whether it was stopped before all had ended."""
+    task = asyncio.create_task(sending)
+    watching = asyncio.create_task(late.watch())
+    try:
+        while stop is not None and not task.done():
+            if stop():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                return True
+            await asyncio.wait({task}, timeout=STOP_POLL_S)
+        await task
+    finally:
+        task.cancel()
+        watching.cancel()
+        await asyncio.wait({task, watching})
+    return False
+
+
+def _nobody(question: Question) -> None:
+    raise AssertionError("nothing is asked before the loop is there")
