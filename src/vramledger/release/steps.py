@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -40,8 +39,7 @@ from vramledger.release.build import XLLAMACPP, build_of
 from vramledger.release.completions import served_model
 from vramledger.release.exercise import Exercise, Limits, Step, exercise
 from vramledger.release.usage import UsageProbe
-from vramledger.release.watch import Watch
-from vramledger.telemetry.engine_process import EngineProcess, free_port
+from vramledger.telemetry.engine_process import EngineProcess, free_port, launch_words
 from vramledger.telemetry.log_marks import LogMarks
 from vramledger.telemetry.log_measurement import log_measurement
 from vramledger.telemetry.merging import merged
@@ -51,6 +49,7 @@ from vramledger.telemetry.probes.nvml import Nvml
 from vramledger.telemetry.series import Source
 from vramledger.telemetry.series_file import read_series
 from vramledger.telemetry.series_measurement import series_measurement
+from vramledger.telemetry.watch import Watch
 from vramledger.whole_file import write_document_file
 
 HOST = "127.0.0.1"
@@ -163,15 +162,7 @@ def command_of(order: Order, port: int) -> tuple[str, ...]:
     Raises FlagError for a launch text that names something else in braces, or that no shell would split.
     """
     if order.launch is not None:
-        try:
-            words = shlex.split(order.launch)
-            return tuple(word.format(model=order.model, host=HOST, port=port) for word in words)
-        except (ValueError, KeyError, IndexError, AttributeError) as problem:
-            raise FlagError(
-                f"--launch cannot be read: {problem}; it may hold {{model}}, {{host}} and {{port}}",
-                flag="launch",
-                value=order.launch[:200],
-            ) from None
+        return launch_words(order.launch, model=order.model, host=HOST, port=port)
     name = engine_name(order.engine)
     rules, _ = find_engine(order.engine)
     serving = find_serving(name)

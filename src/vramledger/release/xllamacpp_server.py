@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+PATIENCE_S = 3
 _FLASH = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
@@ -26,12 +27,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         sys.stderr.write("xllamacpp is not installed: pip install xllamacpp\n")
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end)
     server = xllamacpp.Server(_params(xllamacpp, options))
     sys.stderr.write(f"listening on {server.listening_address}\n")
     sys.stderr.flush()
     while True:
         signal.pause()
+
+
+def _end(*_: object) -> None:
+    """The server waits for what is open to end, for ever where clients keep coming, and holds the interpreter meanwhile: only the kernel can end
+    it then, which it does after a while."""
+    signal.alarm(PATIENCE_S)
+    sys.exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from vramledger.errors import InputError, SourceError, VramledgerError
+from vramledger.errors import FlagError, InputError, SourceError, VramledgerError
 from vramledger.telemetry.web import fetch
 
 POLL_S = 0.1
@@ -26,6 +27,24 @@ class EngineDied(VramledgerError):
 
     code = "engine"
     exit_code = 15
+
+
+def launch_words(text: str, *, model: str, host: str, port: int) -> tuple[str, ...]:
+    """A user's own command as a list, with {model}, {host} and {port} filled in.
+
+    Raises FlagError for a text that names something else in braces, that no shell would split, or that holds nothing.
+    """
+    try:
+        words = tuple(word.format(model=model, host=host, port=port) for word in shlex.split(text))
+    except (ValueError, KeyError, IndexError, AttributeError) as problem:
+        raise FlagError(
+            f"--launch cannot be read: {problem}; it may hold {{model}}, {{host}} and {{port}}",
+            flag="launch",
+            value=text[:200],
+        ) from None
+    if not words:
+        raise FlagError("--launch is empty; give the engine's command", flag="launch")
+    return words
 
 
 class EngineProcess:

@@ -79,7 +79,7 @@ class Rounds:
 class Sampler:
     """Rounds of questions to `sources`, `interval_s` apart, as long as `goes_on(at_s)` says.
 
-    `marks` are asked before each round. A round that takes longer than the interval delays the next one, and no round
+    `marks` are asked before each round; until one comes the instance is at `label`. A round that takes longer than the interval delays the next one, and no round
     is made up for. `notes` say what could not be asked.
     """
 
@@ -92,19 +92,22 @@ class Sampler:
         sleep: Callable[[float], None],
         goes_on: Callable[[float], bool],
         marks: Sequence[ReadMarks] = (),
+        label: str = BEFORE_LOAD,
     ) -> None:
         if interval_s < SHORTEST_INTERVAL_S:
             raise ValueError(f"an interval of {interval_s} s is shorter than {SHORTEST_INTERVAL_S} s")
         self._rounds = Rounds(sources)
-        self._interval_s = interval_s
+        self.interval_s = interval_s
+        """Of the rounds from the next one on; may be changed."""
         self._clock = clock
         self._sleep = sleep
         self._goes_on = goes_on
         self._marks = tuple(marks)
+        self._label = label
         self.started_s = clock()
 
     def __iter__(self) -> Iterator[Tick]:
-        at: Mark = Mark(at_s=self.started_s, label=BEFORE_LOAD)
+        at: Mark = Mark(at_s=self.started_s, label=self._label)
         due_s = self.started_s
         first = True
         while True:
@@ -125,8 +128,8 @@ class Sampler:
             if not self._goes_on(now_s):
                 return
             # A round that is late by less than an interval keeps step; after a longer one the count begins anew.
-            late = now_s - due_s > self._interval_s
-            due_s = (now_s if late else due_s) + self._interval_s
+            late = now_s - due_s > self.interval_s
+            due_s = (now_s if late else due_s) + self.interval_s
 
     def end(self) -> Sample:
         """The row that says that the series was ended and not cut."""
