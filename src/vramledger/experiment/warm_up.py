@@ -1,0 +1,204 @@
+"""Every shape that the load will have, asked once and once more: what is captured, compiled or allocated on first use is there afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from vramledger.experiment.answer import Answer, Question
+from vramledger.experiment.open_loop import OpenLoop
+from vramledger.gateway.settings import Upstream
+
+SHORT_PROMPT_TOKENS = 16
+SHORT_OUTPUT_TOKENS = 16
+LONG_OUTPUT_TOKENS = 8
+AGAIN_PROMPT_TOKENS = 512
+MOST_AT_ONCE = 256
+POOL_SHARE = 0.9
+"""Of the pool, what a shape may take: an engine that fails when its pool is full is not to fail here."""
+SILENCE_S = 300.0
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """So many requests together, each of so many tokens. `repeats_prompt`: all have one prompt, sent one after the other."""
+
+    name: str
+    prompt_tokens: int
+    output_tokens: int
+    at_once: int = 1
+    repeats_prompt: bool = False
+
+
+class ShapeSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a shape took, the first time and the second; requests of it that were not answered, and why the first of these was not."""
+
+    shape: Shape
+    first_ns: int
+    again_ns: int
+    failed: int = 0
+    problem: str = ""
+
+
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
+    """All shapes. `short_per_s` is at what rate short requests were answered when as many as may run were sent together; 0 where none was."""
+
+    shapes: tuple[ShapeSeen, ...] = ()
+    short_per_s: float = 0.0
+
+    @property
+    def failed(self) -> int:
+        return sum(one.failed for one in self.shapes)
+
+
+def shapes_of(
+    context_len: int,
+    at_once: int,
+    pool_tokens: int | None = None,
+    *,
+    longest_prompt_tokens: int | None = None,
+) -> tuple[Shape, ...]:
+    """One short request, the longest prompt, a prompt that comes again, short requests together in numbers that double up to `at_once` (the
+    sizes that graphs are captured for), and short ones beside the longest. All of a shape fits into the pool; of a pool that is not known
+    no more than one longest request is taken for granted. `longest_prompt_tokens` is the longest that the load will have, where that is less."""
+    room = max(2, int((pool_tokens or context_len) * POOL_SHARE))
+    length = max(2, min(context_len - 1, room))
+    longest = max(1, min(length - LONG_OUTPUT_TOKENS, longest_prompt_tokens or length))
+    short = Shape(
+        name="one short request",
+        prompt_tokens=max(1, min(SHORT_PROMPT_TOKENS, length // 2)),
+        output_tokens=max(1, min(SHORT_OUTPUT_TOKENS, length // 2)),
+    )
+    shapes = [
+        short,
+        Shape(
+            name="the longest prompt",
+            prompt_tokens=longest,
+            output_tokens=min(LONG_OUTPUT_TOKENS, length - longest) or 1,
+        ),
+        Shape(
+            name="a prompt that comes again",
+            prompt_tokens=max(1, min(longest // 2, AGAIN_PROMPT_TOKENS)),
+            output_tokens=1,
+            at_once=2,
+            repeats_prompt=True,
+        ),
+    ]
+    fits = max(1, room // (short.prompt_tokens + short.output_tokens))
+    for count in _doubling(min(at_once, fits, MOST_AT_ONCE)):
+        shapes.append(msgspec.structs.replace(short, name=f"{count} short requests together", at_once=count))
+    return tuple(shapes)
+
+
+def _doubling(most: int) -> list[int]:
+    """2, 4, 8 ... and `most` itself."""
+    counts = []
+    count = 2
+    while count < most:
+        counts.append(count)
+        count *= 2
+    return [*counts, most] if most > 1 else counts
+
+
+def warm_up(
+    target: Upstream,
+    model: str,
+    shapes: tuple[Shape, ...],
+    *,
+    vocab_size: int | None = None,
+    seed: int = 0,
+    told: Callable[[str], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> WarmUp:
+    """Asks each shape twice, with prompts that share no beginning. `check` is called after each and may raise where the engine is gone.
+
+    What an engine answers with an error is counted, and raises nothing.
+    """
+    prompts = _Prompts(vocab_size, seed)
+    seen: list[ShapeSeen] = []
+    for shape in shapes:
+        told(f"warming up: {shape.name}")
+        first = asyncio.run(_asked(target, model, shape, prompts))
+        check()
+        again = asyncio.run(_asked(target, model, shape, prompts))
+        check()
+        bad = [answer for answer in (*first, *again) if not answer.whole]
+        seen.append(
+            ShapeSeen(
+                shape=shape,
+                first_ns=_length_ns(first),
+                again_ns=_length_ns(again),
+                failed=len(bad),
+                problem=_problem(bad[0]) if bad else "",
+            )
+        )
+    return WarmUp(shapes=tuple(seen), short_per_s=_short_per_s(seen))
+
+
+def _short_per_s(seen: list[ShapeSeen]) -> float:
+    whole = [
+        one.shape.at_once * 1e9 / one.again_ns
+        for one in seen
+        if not one.failed and one.again_ns > 0 and not one.shape.repeats_prompt
+        and one.shape.prompt_tokens <= SHORT_PROMPT_TOKENS
+    ]  # fmt: skip
+    return max(whole, default=0.0)
+
+
+async def _asked(target: Upstream, model: str, shape: Shape, prompts: _Prompts) -> list[Answer]:
+    answers: list[Answer] = []
+    same = prompts.new(shape.prompt_tokens)
+    questions = [
+        Question(
+            number=number,
+            at_ns=0,
+            path="/v1/completions",
+            body=_body(
+                model, same if shape.repeats_prompt else prompts.new(shape.prompt_tokens), shape.output_tokens
+            ),
+        )
+        for number in range(shape.at_once)
+    ]
+    rounds = [[question] for question in questions] if shape.repeats_prompt else [questions]
+    for together in rounds:
+        loop = OpenLoop(target, told=answers.append, silence_s=SILENCE_S)
+        await loop.run(together)
+    return answers
+
+
+def _body(model: str, prompt: list[int], output_tokens: int) -> bytes:
+    return msgspec.json.encode(
+        {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": output_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    )
+
+
+def _length_ns(answers: list[Answer]) -> int:
+    """Of requests sent together from the first to the last; of those one after the other their sum is of no use, and the longest is taken."""
+    return max((answer.end_ns for answer in answers), default=0)
+
+
+def _problem(answer: Answer) -> str:
+    return (answer.error or f"it answered {answer.status}")[:300]
+
+
+class _Prompts:
+    """Token ids no two of which begin alike. Ids that any vocabulary has where its size is not known."""
+
+    def __init__(self, vocab_size: int | None, seed: int) -> None:
+        size = max(2, vocab_size or 1000)
+        self._first = min(1000, size // 2)
+        self._span = max(size - self._first - 1, 1)
+        self._at = seed * 104_729
+
+    def new(self, length: int) -> list[int]:
+        self._at += 7919
+        return [self._first + (self._at + 31 * place) % self._span for place in range(length)]

@@ -1,0 +1,195 @@
+"""An engine that the experiment starts: memory at its moments, who it is, its pool, its restart and its successor, on llama.cpp's own server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from experiment.llamacpp_launched import CELLS, COMMAND, SLOTS, asked, one_after_the_other
+from llamacpp_server import needs_llamacpp
+from small_models import served_model_file
+from vramledger.experiment.drained import drained, returned
+from vramledger.experiment.instance import find_instance
+from vramledger.experiment.launch import Launched
+from vramledger.experiment.plan import Step
+from vramledger.experiment.pool_confirmed import pool_confirmed, with_log
+from vramledger.experiment.replacing import RECOVERY, ROLLING, restarted, rolled
+from vramledger.experiment.result import Check, Snapshot
+from vramledger.experiment.warm_up import Shape, warm_up
+from vramledger.experiment.watching import Watching
+from vramledger.gateway.settings import upstream_from_url
+from vramledger.telemetry.engine_process import EngineDied
+from vramledger.telemetry.series_file import read_series
+from vramledger.units import MIB
+
+pytestmark = [
+    needs_llamacpp,
+    pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc"),
+]
+CELL_BYTES = 23_040  # SmolLM2-135M: 30 layers, 3 KV heads of 64, K and V, 2 bytes
+WEIGHTS_BYTES = 92 * MIB
+
+
+class Running(msgspec.Struct):
+    """A server that was started, and memory at the moments of its start."""
+
+    engine: Launched
+    watching: Watching
+    snapshots: tuple[Snapshot, ...]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("launched")
+    with (
+        Watching(folder / "series.jsonl", interval_s=0.1) as watching,
+        Launched(COMMAND, folder=folder, model=str(served_model_file()), engine="llamacpp") as engine,
+    ):
+        _, snapshots = engine.start(watching, ready_s=120)
+        yield Running(engine=engine, watching=watching, snapshots=snapshots, folder=folder)
+
+
+def held(snapshot: Snapshot, name: str = "rss_bytes") -> float:
+    return sum(sample.value for sample in snapshot.samples if sample.name == name)
+
+
+def test_memory_is_told_before_the_start_and_when_it_answers(running: Running) -> None:
+    first, *_, last = running.snapshots
+    assert (first.label, held(first)) == ("before load", 0)
+    assert last.label == "ready"
+    assert held(last) >= WEIGHTS_BYTES + CELLS * CELL_BYTES
+    # Its log may say so and go on to the next between two rounds.
+    assert all(one.label.startswith("after load") for one in running.snapshots[1:-1])
+
+
+def test_who_answers_is_found_by_its_address_alone(running: Running) -> None:
+    found = find_instance(f"{running.engine.url}/v1")
+    target = found.target
+    assert (target.url, target.engine_url, target.gateway_url) == (
+        running.engine.url,
+        running.engine.url,
+        None,
+    )
+    assert (target.engine, target.context_len, found.at_once) == ("llamacpp", CELLS, SLOTS)
+    assert target.model.endswith("SmolLM2-135M-Instruct.Q4_1.gguf")
+    assert found.vocab_size == 49_152
+    # The one that listens on the port is the one that was started.
+    assert target.pid == running.engine.process.pid
+    assert found.notes == ()
+
+
+def test_the_pool_is_doubted_by_the_endpoints_and_confirmed_by_the_log(running: Running) -> None:
+    told = find_instance(running.engine.url).measurement
+    doubted = pool_confirmed(told)
+    assert (doubted.engine_tokens, doubted.agrees) == (None, None)
+    assert f"{CELLS:,} to {SLOTS * CELLS:,} tokens" in doubted.words
+    confirmed = pool_confirmed(with_log(told, running.engine.logs))
+    assert (confirmed.engine_tokens, confirmed.engine_blocks, confirmed.block_size) == (CELLS, CELLS, 1)
+
+
+def test_shapes_are_asked_and_what_they_took_comes_back(running: Running) -> None:
+    before = running.watching.snapshot("before warm-up")
+    shapes = (
+        Shape(name="short", prompt_tokens=8, output_tokens=4),
+        Shape(name="together", prompt_tokens=8, output_tokens=4, at_once=3),
+        Shape(name="again", prompt_tokens=32, output_tokens=1, at_once=2, repeats_prompt=True),
+    )
+    seen = warm_up(
+        upstream_from_url(running.engine.url),
+        "m",
+        shapes,
+        vocab_size=49_152,
+        check=running.engine.process.check,
+    )
+    assert [one.shape for one in seen.shapes] == list(shapes)
+    assert seen.failed == 0
+    assert seen.short_per_s > 0
+    after = drained(running.watching, before, step=Step.WARM_UP, within_s=60)
+    by_name = {check.name: check for check in after.checks}
+    assert by_name["requests_ended"].passed
+    assert by_name["kv_returned"].passed
+    # The tokens of idle slots can be given up for others; they are in use by nobody, and are named.
+    assert "kept for prompts that begin alike" in by_name["kv_returned"].words
+    assert by_name["process_memory_returned"].before is not None
+
+
+def test_a_shape_that_the_engine_refuses_is_counted(running: Running) -> None:
+    too_long = Shape(name="too long", prompt_tokens=CELLS + 1, output_tokens=1)
+    seen = warm_up(upstream_from_url(running.engine.url), "m", (too_long,), vocab_size=49_152)
+    assert seen.failed == 2
+    assert seen.shapes[0].problem == "400"
+
+
+def the(checks: tuple[Check, ...], name: str) -> Check:
+    return next(check for check in checks if check.name == name)
+
+
+def test_the_engine_comes_up_again_under_load_and_is_replaced_by_a_second(running: Running) -> None:
+    first_pid = running.engine.process.pid
+    found = restarted(running.engine, running.watching, one_after_the_other, settle_s=0.5, ready_s=120)
+    check = the(found.checks, RECOVERY)
+    assert check.passed, check.words
+    assert check.smallest_headroom_bytes is not None
+    assert found.serving is running.engine
+    assert running.engine.process.pid != first_pid
+    gone = next(one for one in found.snapshots if one.label == "engine ended")
+    assert held(gone) == 0
+
+    found = rolled(running.engine, running.watching, one_after_the_other, settle_s=0.5, ready_s=120)
+    check = the(found.checks, ROLLING)
+    second = found.serving
+    assert second is not None
+    with second:
+        assert check.passed, check.words
+        assert second.url != running.engine.url
+        assert not running.engine.is_running
+        both = next(one for one in found.snapshots if one.label == "both serve")
+        assert held(both) >= 1.5 * held(running.snapshots[-1])
+        assert len(found.loads) == 2
+        assert asked(second.url, [1000] * 8, output_tokens=2).whole
+    assert sorted(path.name for path in running.folder.glob("engine*.log")) == [
+        "engine-2.log",
+        "engine-3.log",
+        "engine.log",
+    ]
+
+
+def test_a_second_instance_that_cannot_come_up_leaves_the_first_serving(tmp_path: Path) -> None:
+    model = str(served_model_file())
+    only_once = tmp_path / "only-once"
+    script = tmp_path / "engine.sh"
+    # As where a device has no room for two: the second start ends at once.
+    script.write_text(
+        f'mkdir "{only_once}" || {{ echo "failed to allocate buffer for kv cache" >&2; exit 1; }}\nexec "$@"\n',
+        encoding="utf-8",
+    )
+    with (
+        Watching(tmp_path / "series.jsonl", interval_s=0.1) as watching,
+        Launched(f"sh {script} {COMMAND}", folder=tmp_path, model=model, engine="llamacpp") as engine,
+    ):
+        engine.start(watching, ready_s=120)
+        found = rolled(engine, watching, one_after_the_other, settle_s=0.2, ready_s=120)
+        check = the(found.checks, ROLLING)
+        assert check.passed is False
+        assert "did not come up beside the first" in check.words
+        assert isinstance(found.died, EngineDied)
+        assert found.serving is engine
+        assert asked(engine.url, [1000] * 8, output_tokens=2).whole
+
+
+def test_the_series_has_what_was_under_way(running: Running) -> None:
+    labels = [row.label for row in read_series(running.folder / "series.jsonl") if row.name == "mark_count"]
+    order = ["before load", "before restart", "restart", "after restart", "rolling update: second starts"]
+    assert [label for label in dict.fromkeys(labels) if label in order] == order
+    json.loads((running.folder / "series.jsonl").read_text().splitlines()[-1])
+
+
+def test_requests_that_still_run_are_named(running: Running) -> None:
+    snapshot = Snapshot(label="busy", at_s=0.0, samples=())
+    checks = returned(snapshot, snapshot, step=Step.STEADY)
+    assert [check.passed for check in checks] == [None] * len(checks)
