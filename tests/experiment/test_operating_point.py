@@ -1,0 +1,183 @@
+"""The knee of queues whose knee is known."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramledger.experiment.goodput import crossed, crossing_of, excess_of, falling, joined, tried
+from vramledger.experiment.load_figures import figures_of
+from vramledger.experiment.misses import misses
+from vramledger.experiment.operating_point import operating_point
+from vramledger.experiment.plan import ExperimentPlan, Kind, Step
+from vramledger.experiment.result import Failure, LoadFigures, Stage
+from vramledger.experiment.served import Served
+from vramledger.simulation.settings import Slo
+
+SECOND = 1_000_000_000
+SERVICE_S = 0.1
+PLAN = ExperimentPlan(slo=Slo(ttft_ms=600.0), goodput=0.95)
+
+
+def queue_rows(random: Random, per_s: float, seconds: float, *, evenly: bool = False) -> list[Served]:
+    """One server that takes 0.1 s for each: first tokens of an M/D/1 queue, or of D/D/1 where arrivals are even."""
+    at_s = free_s = 0.0
+    rows = []
+    for number in range(max(int(per_s * seconds), 30)):
+        at_s += 1 / per_s if evenly else random.expovariate(per_s)
+        free_s = max(at_s, free_s) + SERVICE_S
+        due_ns, first_ns = int(at_s * SECOND), int(free_s * SECOND)
+        rows.append(
+            Served(
+                number=number,
+                due_ns=due_ns,
+                sent_ns=due_ns,
+                first_token_ns=first_ns,
+                last_token_ns=first_ns,
+                end_ns=first_ns,
+                asked_prompt_tokens=1,
+                asked_output_tokens=1,
+                output_tokens=1,
+                whole=True,
+                status=200,
+            )
+        )
+    return rows
+
+
+def stage_of(
+    name: str, per_s: float, rows: list[Served], *, kind: Kind = Kind.SHORT, **figures: float
+) -> Stage:
+    measured = figures_of(rows, PLAN.slo)
+    return Stage(
+        step=Step.SHORT if kind is Kind.SHORT else Step.MIXED,
+        name=name,
+        kind=kind,
+        per_s=per_s,
+        seconds=60.0,
+        seed=0,
+        began_s=0.0,
+        ended_s=60.0,
+        records=f"records/{name}.parquet",
+        measured=LoadFigures(
+            **{name: getattr(measured, name) for name in measured.__struct_fields__} | figures
+        ),
+    )
+
+
+def measured_at(loads: list[float], *, seconds: float = 300.0, seed: int = 1) -> dict[str, list[Served]]:
+    random = Random(seed)
+    return {f"{load:g}": queue_rows(random, load, seconds) for load in loads}
+
+
+def point_of(rows: dict[str, list[Served]]):  # type: ignore[no-untyped-def]
+    stages = [stage_of(name, float(name), found) for name, found in rows.items()]
+    return operating_point(stages, lambda stage: rows[stage.name], PLAN)
+
+
+def test_even_arrivals_have_their_knee_at_the_servers_rate() -> None:
+    rows = {f"{load:g}": queue_rows(Random(0), load, 120.0, evenly=True) for load in (5.0, 9.0, 9.9, 11.0)}
+    point = point_of(rows)
+    assert (point.per_s, point.beyond_per_s, point.goodput, point.risk) == (9.9, 11.0, 1.0, 0.0)
+    assert point.binds == "time to first token"
+    assert point.low_per_s <= 9.9 <= point.high_per_s <= 11.0
+    assert not point.is_limit_of_load
+
+
+def test_poisson_arrivals_have_theirs_within_its_interval() -> None:
+    # Waits of M/D/1 beyond 0.5 s are 5 % at 7.46 requests/s (Erlang's series, checked by a long simulation).
+    point = point_of(measured_at([2.0, 4.0, 6.0, 7.0, 8.0, 9.0]))
+    assert 6.0 <= point.per_s <= 8.0
+    assert point.low_per_s <= 7.46 <= point.high_per_s
+
+
+def test_where_every_load_held_more_was_not_tried() -> None:
+    point = point_of(measured_at([1.0, 2.0, 3.0]))
+    assert (point.per_s, point.high_per_s, point.beyond_per_s) == (3.0, 3.0, None)
+    assert point.is_limit_of_load
+    assert point.binds == ""
+    assert "more was not tried" in point.words
+
+
+def test_where_no_load_holds_the_point_is_zero() -> None:
+    point = point_of(measured_at([12.0, 15.0]))
+    assert (point.per_s, point.low_per_s, point.beyond_per_s) == (0.0, 0.0, 12.0)
+    assert point.binds == "time to first token"
+    assert point.words.startswith("no load tried")
+
+
+def test_mixed_stages_decide_where_there_are_any() -> None:
+    short, mixed = measured_at([3.0, 12.0]), measured_at([2.0, 11.0], seed=2)
+    rows = {**short, **mixed}
+    stages = [stage_of(name, float(name), found) for name, found in short.items()]
+    stages += [stage_of(name, float(name), found, kind=Kind.MIXED) for name, found in mixed.items()]
+    assert operating_point(stages, lambda stage: rows[stage.name], PLAN).per_s == 2.0
+    assert operating_point(stages, lambda stage: rows[stage.name], PLAN, kind=Kind.SHORT).per_s == 3.0
+
+
+def test_what_binds_is_the_pool_where_it_was_full_and_memory_where_the_engine_failed() -> None:
+    rows = measured_at([3.0, 12.0])
+    stages = [
+        stage_of(name, float(name), found, kv_usage_peak_ratio=0.2 if name == "3" else 0.99)
+        for name, found in rows.items()
+    ]
+    failure = Failure(step=Step.SHORT, at_s=1.0)
+    assert operating_point(stages, lambda stage: rows[stage.name], PLAN).binds == "kv"
+    assert operating_point(stages, lambda stage: rows[stage.name], PLAN, failure=failure).binds == "memory"
+
+
+def test_without_stages_nothing_is_claimed() -> None:
+    point = operating_point([], lambda _: [], PLAN)
+    assert (point.per_s, point.goodput, point.risk) == (0.0, 0.0, 1.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 100)), min_size=1, max_size=20))
+def test_a_falling_fit_falls_keeps_the_mean_and_leaves_what_falls(points: list[tuple[float, float]]) -> None:
+    shares, weights = [share for share, _ in points], [weight for _, weight in points]
+    fit = falling(shares, weights)
+    assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(fit))
+    total = sum(weights)
+    mean = sum(share * weight for share, weight in points)
+    assert abs(sum(share * weight for share, weight in zip(fit, weights, strict=True)) - mean) <= 1e-9 * total
+    ordered = sorted(shares, reverse=True)
+    assert falling(ordered, weights) == ordered
+
+
+def test_a_rise_is_pooled_by_weight() -> None:
+    assert falling([1.0, 0.25, 0.75, 0.125], [1, 1, 1, 1]) == [1.0, 0.5, 0.5, 0.125]
+    assert crossed([1, 2, 3, 4], [1.0, 0.7, 0.7, 0.2], 0.85) == 1.5
+    assert crossed([1, 2], [0.9, 0.8], 0.95) == 0.0
+    assert crossed([1, 2], [1.0, 0.96], 0.95) is None
+
+
+def test_requests_that_miss_together_are_worth_less() -> None:
+    random = Random(8)
+    alone = [random.random() < 0.9 for _ in range(600)]
+    together = [is_good for is_good in alone[:60] for _ in range(10)]
+    assert excess_of([True] * 50) is None
+    assert (excess_of(alone) or 0) < 3
+    assert (excess_of(together) or 0) > 4
+
+
+def test_thirty_good_requests_of_thirty_do_not_make_an_aim_of_95_percent_sure() -> None:
+    few = crossing_of(
+        joined([tried(1.0, [True] * 30), tried(2.0, [False] * 30)]), aim=0.95, confidence=0.95, seed=1
+    )
+    many = crossing_of(
+        joined([tried(1.0, [True] * 300), tried(2.0, [False] * 300)]), aim=0.95, confidence=0.95, seed=1
+    )
+    assert few.low_per_s == 0.0
+    assert many.low_per_s >= 1.0
+
+
+def test_a_miss_is_named_once() -> None:
+    base = queue_rows(Random(0), 1.0, 30.0)[0]
+    aims = Slo(ttft_ms=50.0)
+    assert misses([base], aims) == {"time to first token": 1}
+    turned_away = Served(
+        number=1, due_ns=0, end_ns=1, asked_prompt_tokens=1, asked_output_tokens=1, status=429
+    )
+    assert misses([turned_away], aims) == {"refused": 1}
