@@ -1,0 +1,158 @@
+"""The slope of a noisy series with an interval that holds however much its neighbours resemble each other.
+
+A least-squares slope of readings a second apart looks far surer than it is: memory, queues and latencies wander, so that
+neighbours say nearly the same thing. Here the series is seen through its 24 slowest cosines only. A straight line is almost wholly in
+the first of them, while of noise that forgets in less than a fortieth of the stretch all hold equally much, so that the others tell
+how much the first may hold by chance, with Student's t for their number (Müller and Watson, "Long-Run Covariability", Econometrica 86,
+2018, and "Low-Frequency Econometrics", 2017). Noise that forgets more slowly, to the limit of a random walk, holds more in the
+slowest; how slowly is not known, so each is weighed by how likely it makes the cosines that were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import atan, cos, exp, hypot, inf, log, pi, sin, sqrt
+from statistics import fmean
+
+from msgspec import Struct
+
+MOST_BINS = 120
+COSINES = 24
+FEWEST = 32
+"""Fewer values have too few slow cosines."""
+_MEMORIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, inf)
+"""How often noise forgets in a stretch: 0 is a random walk, infinity forgets at once."""
+
+
+class Slope(Struct, frozen=True, kw_only=True):
+    """A slope in the series' unit a unit of time, with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class _Fit(Struct, frozen=True):
+    slope: float
+    error: float
+    log_weight: float
+
+
+def slope_of(times: Sequence[float], values: Sequence[float], confidence: float) -> Slope | None:
+    """Of values at about even times in rising order; None where there are fewer than 32 or no time passes."""
+    count = len(values)
+    if count < FEWEST or times[-1] <= times[0]:
+        return None
+    middle, level = fmean(times), fmean(values)
+    rises = [value - level for value in values]
+    scale = max(map(abs, rises))
+    if scale <= abs(level) * 1e-12:
+        return Slope(value=0.0, low=0.0, high=0.0)
+    span = times[-1] - times[0]
+    line, seen = [], []
+    for number in range(1, min(COSINES, count // 4) + 1):
+        waves = [cos(pi * number * (place + 0.5) / count) for place in range(count)]
+        line.append(sum(wave * (time - middle) for wave, time in zip(waves, times, strict=True)) / span)
+        seen.append(sum(wave * rise for wave, rise in zip(waves, rises, strict=True)) / scale)
+    fits = [_fitted(line, seen, memory) for memory in _MEMORIES]
+    most = max(fit.log_weight for fit in fits)
+    weights = [exp(fit.log_weight - most) for fit in fits]
+    freedom = len(line) - 1
+    unit = scale / span
+    tail = (1 - confidence) / 2
+    return Slope(
+        value=unit
+        * sum(weight * fit.slope for weight, fit in zip(weights, fits, strict=True))
+        / sum(weights),
+        low=unit * _mixed_quantile(fits, weights, freedom, tail),
+        high=unit * _mixed_quantile(fits, weights, freedom, 1 - tail),
+    )
+
+
+def _fitted(line: Sequence[float], seen: Sequence[float], memory: float) -> _Fit:
+    """Weighted least squares with the spectrum of noise of one memory, and the likelihood of the cosines by it with slope and size of
+    the noise integrated out."""
+    spectrum = [
+        1.0 if memory == inf else 1 / (memory**2 + (pi * number) ** 2) for number in range(1, len(line) + 1)
+    ]
+    along = sum(part * part / power for part, power in zip(line, spectrum, strict=True))
+    slope = sum(part * got / power for part, got, power in zip(line, seen, spectrum, strict=True)) / along
+    rest = sum(
+        (got - slope * part) ** 2 / power for part, got, power in zip(line, seen, spectrum, strict=True)
+    )
+    freedom = len(line) - 1
+    # A perfect line leaves rounding only.
+    rest = max(rest, 1e-24 * sum(got * got / power for got, power in zip(seen, spectrum, strict=True)))
+    return _Fit(
+        slope,
+        sqrt(rest / freedom / along),
+        -0.5 * sum(map(log, spectrum)) - 0.5 * log(along) - 0.5 * freedom * log(rest),
+    )
+
+
+def _mixed_quantile(fits: Sequence[_Fit], weights: Sequence[float], freedom: int, share: float) -> float:
+    total = sum(weights)
+
+    def below(value: float) -> float:
+        return (
+            sum(
+                weight * student_share((value - fit.slope) / fit.error, freedom)
+                for weight, fit in zip(weights, fits, strict=True)
+            )
+            / total
+        )
+
+    reach = 1.0
+    while True:
+        low = min(fit.slope - reach * fit.error for fit in fits)
+        high = max(fit.slope + reach * fit.error for fit in fits)
+        if (below(low) <= share <= below(high)) or reach > 1e12:
+            return _halved(below, share, low, high)
+        reach *= 4
+
+
+def _halved(below: Callable[[float], float], share: float, low: float, high: float) -> float:
+    for _ in range(80):
+        middle = (low + high) / 2
+        if below(middle) < share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def student_share(value: float, freedom: int) -> float:
+    """The share of Student's t of whole degrees of freedom that lies below a value (the finite series of Abramowitz and
+    Stegun 26.7.3 and 26.7.4)."""
+    angle = atan(value / sqrt(freedom))
+    sine, cosine = sin(angle), sqrt(freedom) / hypot(value, sqrt(freedom))
+    is_odd = freedom % 2 == 1
+    term = 0.0 if freedom == 1 else cosine if is_odd else 1.0
+    total = term
+    for step in range(3 if is_odd else 2, freedom - 1, 2):
+        term *= cosine * cosine * (step - 1) / step
+        total += term
+    share = 2 / pi * (angle + sine * total) if is_odd else sine * total
+    return 0.5 + 0.5 * share
+
+
+def binned(
+    times: Sequence[float],
+    values: Sequence[float],
+    *,
+    middle: Callable[[Sequence[float]], float] = fmean,
+    bins: int = MOST_BINS,
+) -> tuple[list[float], list[float]]:
+    """At most `bins` values at even times: the middle of those that lie in each part of the stretch; parts with none are left out."""
+    if not times:
+        return [], []
+    first, last = times[0], times[-1]
+    if last <= first:
+        return [first], [middle(values)]
+    parts: list[tuple[list[float], list[float]]] = [([], []) for _ in range(bins)]
+    for time, value in zip(times, values, strict=True):
+        part = parts[min(int((time - first) / (last - first) * bins), bins - 1)]
+        part[0].append(time)
+        part[1].append(value)
+    filled = [part for part in parts if part[0]]
+    return [fmean(part[0]) for part in filled], [middle(part[1]) for part in filled]
