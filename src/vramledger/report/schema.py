@@ -33,6 +33,7 @@ _DOCUMENTS = {
     "series": ("vramledger.report.series_document", "SeriesDocument"),
     "simulation": ("vramledger.report.simulation_document", "SimulationDocument"),
     "capacity": ("vramledger.report.capacity_document", "CapacityDocument"),
+    "experiment": ("vramledger.experiment.result", "Experiment"),
     "log": ("vramledger.report.log_document", "LogDocument"),
     "error": ("vramledger.report.error_document", "ErrorDocument"),
 }

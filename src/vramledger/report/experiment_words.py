@@ -1,0 +1,295 @@
+"""An experiment's figures as a person reads them: times, rates, shares, and how it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from vramledger.experiment.result import Check, Experiment, ForecastError, Stage, Trend
+from vramledger.simulation.settings import Slo
+from vramledger.units import KIB, MIB, counted, format_bytes
+
+Style = Literal["good", "unsure", "bad", ""]
+NS_PER_S = 1_000_000_000
+_ZEROS = re.compile(r"(\d+\.\d+)")
+_INITIALS = frozenset({"ttft", "tpot", "kv", "rss", "pss"})
+_SCALES = ((60_000_000_000, "min"), (NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "µs"))
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of the head: its name, its value, what is to be known with it."""
+
+    name: str
+    value: str
+    note: str = ""
+    style: Style = ""
+
+
+def time_text(time_ns: float) -> str:
+    """ "850 ms", "2.31 s", "42 µs"; three figures."""
+    for scale, unit in _SCALES:
+        if abs(time_ns) >= scale * (10 if unit == "min" else 1):
+            return f"{figures(time_ns / scale)} {unit}"
+    return f"{time_ns:.0f} ns"
+
+
+def trimmed(text: str) -> str:
+    """Without zeros that say nothing after a point: "2.00 s" as "2 s"."""
+    return _ZEROS.sub(lambda found: found[1].rstrip("0").rstrip("."), text)
+
+
+def percent(share: float) -> str:
+    """A share that a person chose: "95 %", "99.9 %"."""
+    return trimmed(f"{100 * share:.2f} %")
+
+
+def figures(value: float) -> str:
+    """Three figures, whole where there are more, with no exponent."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    places = (
+        0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.0995 else 3 if size >= 0.00995 else 4
+    )
+    return f"{value:,.{places}f}"
+
+
+def share_text(share: float) -> str:
+    """ "97.3 %"."""
+    return f"{100 * share:.1f} %"
+
+
+def rate_text(per_s: float) -> str:
+    return f"{figures(per_s)}/s"
+
+
+def quantity_text(value: float, unit: str) -> str:
+    """A quantity by its unit: bytes and nanoseconds in a size that is read, ratios as shares, all else as it is."""
+    if unit == "bytes":
+        return ("-" if value < 0 else "") + _bytes(abs(round(value)))
+    if unit == "ns":
+        return time_text(value)
+    if unit == "ms":
+        return time_text(value * 1_000_000)
+    if unit in ("s", "seconds"):
+        return time_text(value * NS_PER_S)
+    if unit == "per_s":
+        return rate_text(value)
+    if unit in ("ratio", "share"):
+        return share_text(value)
+    return f"{figures(value)} {unit}".rstrip()
+
+
+def _bytes(size_bytes: int) -> str:
+    return f"{size_bytes / KIB:.1f} KiB" if KIB <= size_bytes < MIB else format_bytes(size_bytes)
+
+
+def unit_of(name: str) -> str:
+    """The unit that a quantity's name ends in, "" for one that is counted or not known. What follows a blank ("ttft_ns p99") is no part."""
+    first = name.partition(" ")[0]
+    if first == "goodput":
+        return "ratio"
+    if first.endswith("_per_s"):
+        return "per_s"
+    end = first.rsplit("_", 1)[-1]
+    return end if end in ("bytes", "ns", "ms", "s", "ratio", "tokens", "blocks", "requests") else ""
+
+
+def plain_name(name: str) -> str:
+    """A quantity's name in words, without its unit: "TTFT p99", "kv usage at rest"."""
+    first, blank, rest = name.partition(" ")
+    unit = unit_of(first)
+    words = first.removesuffix(f"_{unit}") if unit else first
+    told = " ".join(word.upper() if word in _INITIALS else word for word in words.split("_"))
+    return f"{told}{blank}{rest}"
+
+
+def slo_text(slo: Slo) -> str:
+    """ "TTFT 2 s, TPOT 200 ms"."""
+    aims = (("TTFT", slo.ttft_ms), ("TPOT", slo.tpot_ms), ("whole answer", slo.latency_ms))
+    told = [f"{name} {trimmed(time_text(limit * 1_000_000))}" for name, limit in aims if limit is not None]
+    return ", ".join(told) or "no aim"
+
+
+def standing(found: Experiment) -> tuple[str, Style]:
+    """How it stands in a word or three, and whether that is good."""
+    if found.failure is not None:
+        return "failed", "bad"
+    if found.point is None:
+        return "not finished", "unsure"
+    if found.point.per_s <= 0:
+        return "no load holds", "bad"
+    if doubts(found):
+        return "holds, with reservations", "unsure"
+    return "holds", "good"
+
+
+def doubts(found: Experiment) -> tuple[str, ...]:
+    """What keeps a load that holds from being the whole answer."""
+    out = [f"{item.step.value}: {item.why or 'failed'}" for item in found.steps if item.state == "failed"]
+    out += [
+        f"{plain_name(item.name)} did not pass{f': {item.words}' if item.words else ''}"
+        for item in found.checks
+        if item.passed is False
+    ]
+    out += [f"{plain_name(item.name)} {item.words or 'grows'}" for item in found.trends if is_growth(item)]
+    if found.pool is not None and found.pool.agrees is False:
+        out.append(found.pool.words or "the engine's KV pool is not the planned one")
+    late = [item.name for item in found.stages if not item.drift.is_trusted]
+    if late:
+        out.append(f"the client was late in {', '.join(late)}, and may have changed what it measured")
+    return tuple(out)
+
+
+def is_growth(trend: Trend) -> bool:
+    return trend.verdict == "grows"
+
+
+def verdict_text(found: Experiment) -> str:
+    """The experiment's verdict, or what can be said before it has one."""
+    if found.verdict:
+        return found.verdict
+    if found.failure is not None:
+        return found.failure.words or f"{found.failure.classification} in {found.failure.step.value}"
+    if found.point is not None:
+        return found.point.words
+    done = sum(item.state == "done" for item in found.steps)
+    return (
+        f"{done} of {counted(len(found.steps), 'step')} done; the same command with the same folder goes on"
+    )
+
+
+def head_facts(found: Experiment) -> list[Fact]:
+    """The figures that a release is decided by."""
+    out = []
+    point = found.point
+    if point is not None:
+        ends = f"{figures(point.low_per_s)} to {figures(point.high_per_s)} at {percent(point.confidence)}"
+        beyond = f"; missed at {rate_text(point.beyond_per_s)}" if point.beyond_per_s is not None else ""
+        if point.is_limit_of_load:
+            beyond = "; every load tried held"
+        style: Style = "good" if point.per_s > 0 else "bad"
+        out.append(Fact(name="load held", value=rate_text(point.per_s), note=ends + beyond, style=style))
+        note = "what is missed first" if point.binds else "nothing bound up to the highest load"
+        out.append(Fact(name="binds", value=point.binds or "nothing yet", note=note))
+        aim = percent(found.plan.goodput)
+        out.append(Fact(name="goodput there", value=share_text(point.goodput),
+                        note=f"risk of a miss {share_text(point.risk)}; aim {aim}"))  # fmt: skip
+        if point.headroom_bytes is not None:
+            out.append(
+                Fact(name="least headroom", value=format_bytes(point.headroom_bytes), note="free on a device")
+            )
+    if found.pool is not None:
+        out.append(_pool_fact(found))
+    error = median_error(found.forecast_errors)
+    if error is not None:
+        note = (
+            f"median over {counted(len(found.forecast_errors), 'figure')} foretold before they were measured"
+        )
+        out.append(Fact(name="forecast off by", value=share_text(error), note=note))
+    if found.trends:
+        grows = [plain_name(item.name) for item in found.trends if is_growth(item)]
+        untold = sum(item.verdict == "untold" for item in found.trends)
+        note = ", ".join(grows) or (f"{untold} of {len(found.trends)} cannot be told" if untold else
+                                    f"{counted(len(found.trends), 'quantity').replace('quantitys', 'quantities')} watched")  # fmt: skip
+        out.append(Fact(name="growth", value=f"{len(grows)} of {len(found.trends)}" if grows else "none found", note=note,
+                        style="bad" if grows else "unsure" if untold else "good"))  # fmt: skip
+    if found.checks:
+        out.append(_checks_fact(found.checks))
+    worst = max(found.stages, key=lambda item: item.drift.late_ns.p99, default=None)
+    if worst is not None:
+        trusted = all(item.drift.is_trusted for item in found.stages)
+        out.append(Fact(name="client late by", value=time_text(worst.drift.late_ns.p99),
+                        note=f"p99 of its worst stage; {'trusted' if trusted else 'not trusted'}",
+                        style="" if trusted else "bad"))  # fmt: skip
+    return out
+
+
+def _pool_fact(found: Experiment) -> Fact:
+    pool = found.pool
+    assert pool is not None
+    tokens = pool.engine_tokens if pool.engine_tokens is not None else pool.planned_tokens
+    value = "not told" if tokens is None else f"{tokens:,} tokens"
+    if pool.engine_tokens is None:
+        note = "planned; the engine does not tell"
+    elif pool.planned_tokens is None:
+        note = "by the engine; nothing planned"
+    else:
+        note = f"planned {pool.planned_tokens:,}"
+    styles: dict[bool | None, Style] = {True: "good", False: "bad", None: ""}
+    return Fact(name="KV pool", value=value, note=note, style=styles[pool.agrees])
+
+
+def _checks_fact(checks: Sequence[Check]) -> Fact:
+    passed = sum(item.passed is True for item in checks)
+    failed = sum(item.passed is False for item in checks)
+    untold = len(checks) - passed - failed
+    note = ", ".join(
+        text for count, text in ((failed, f"{failed} failed"), (untold, f"{untold} not told")) if count
+    )
+    return Fact(name="checks", value=f"{passed} of {len(checks)} passed", note=note or "all of them",
+                style="bad" if failed else "unsure" if untold else "good")  # fmt: skip
+
+
+def median_error(errors: Sequence[ForecastError]) -> float | None:
+    """The median of how far the forecasts were off, None where none was made."""
+    return median(abs(item.relative) for item in errors) if errors else None
+
+
+def conditions_of(found: Experiment) -> list[tuple[str, str]]:
+    """What the verdict holds under, by name."""
+    plan, target = found.plan, found.target
+    who = " ".join(part for part in (target.engine, target.engine_version) if part) or "not known"
+    arrivals = plan.arrivals + (
+        f", burstiness {trimmed(figures(plan.burstiness))}" if plan.arrivals == "gamma" else ""
+    )
+    out = [
+        ("engine", who),
+        ("model", target.model or "not known"),
+        (
+            "asked at",
+            target.url + (f", engine at {target.engine_url}" if target.engine_url != target.url else ""),
+        ),
+        ("context", "not known" if target.context_len is None else f"{target.context_len:,} tokens"),
+        ("aims", f"{slo_text(plan.slo)}, for {percent(plan.goodput)} of the requests offered"),
+        ("workload", plan.workload or "built-in cohorts for the context length"),
+        ("arrivals", f"{arrivals}, open loop, seed {plan.seed}"),
+        (
+            "stages",
+            f"{trimmed(time_text(plan.stage_s * NS_PER_S))} each, at least {counted(plan.stage_requests, 'request')}",
+        ),
+        (
+            "steady",
+            f"{trimmed(time_text(plan.steady_s * NS_PER_S))} at {percent(plan.steady_load)} of the knee",
+        ),
+    ]
+    if target.launched:
+        out.insert(2, ("started as", " ".join(target.launched)))
+    if target.gateway_url is not None:
+        out.append(("gateway", target.gateway_url))
+    if found.manifest_digest is not None:
+        out.append(("manifest", found.manifest_digest))
+    return out
+
+
+def forecast_figures(stage: Stage) -> list[tuple[str, float, float]]:
+    """Figures of a stage that were foretold and measured: name, forecast, measured, both in nanoseconds."""
+    ours = stage.forecast
+    if ours is None:
+        return []
+    out = []
+    for name, forecast, measured in (
+        ("TTFT", ours.ttft_ns, stage.measured.ttft_ns),
+        ("TPOT", ours.tpot_ns, stage.measured.tpot_ns),
+        ("latency", ours.latency_ns, stage.measured.latency_ns),
+    ):
+        if forecast.count and measured.count:
+            out += [
+                (f"{name} p50", float(forecast.p50), float(measured.p50)),
+                (f"{name} p99", float(forecast.p99), float(measured.p99)),
+            ]
+    return out
