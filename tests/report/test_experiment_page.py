@@ -88,7 +88,13 @@ def test_the_verdict_stands_first_and_all_that_was_found_follows() -> None:
     for text in (*WHOLE.conditions, *WHOLE.notes, *(trend.words for trend in WHOLE.trends),
                  *(check.words for check in WHOLE.checks)):  # fmt: skip
         assert text in words
-    for heading in ("What load it holds", "Foretold and measured", "Where memory went", "The KV pool", "What grew"):
+    for heading in (
+        "What load it holds",
+        "Foretold and measured",
+        "Where memory went",
+        "The KV pool",
+        "What grew",
+    ):
         assert heading in words
 
 
@@ -125,7 +131,11 @@ def hostile(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(hostile, value))
     if isinstance(value, msgspec.Struct):
-        fixed = {"kind", "state", "verdict", "arrivals", "schema_version"} if not isinstance(value, Experiment) else {"kind"}
+        fixed = (
+            {"kind", "state", "verdict", "arrivals", "schema_version"}
+            if not isinstance(value, Experiment)
+            else {"kind"}
+        )
         names = [name for name in value.__struct_fields__ if name not in fixed]
         return replace(value, **{name: hostile(getattr(value, name)) for name in names})
     return value
@@ -133,7 +143,10 @@ def hostile(value: Any) -> Any:
 
 @pytest.mark.parametrize("found", [WHOLE, failed_experiment()], ids=["whole", "failed"])
 def test_texts_from_outside_never_become_markup(found: Experiment) -> None:
-    plain, turned = elements(experiment_page(Evidence(found=found))), elements(experiment_page(Evidence(found=hostile(found))))
+    plain, turned = (
+        elements(experiment_page(Evidence(found=found))),
+        elements(experiment_page(Evidence(found=hostile(found)))),
+    )
     assert set(turned.count) <= set(plain.count)
     assert turned.attributes <= plain.attributes
     assert turned.count["script"] == turned.count["img"] == 0
@@ -147,11 +160,13 @@ def test_texts_from_outside_never_become_markup(found: Experiment) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_any_name_is_shown_as_text(name: str) -> None:
-    page = experiment_page(Evidence(found=replace(BARE, target=replace(BARE.target, model=name), verdict=name)))
+    page = experiment_page(
+        Evidence(found=replace(BARE, target=replace(BARE.target, model=name), verdict=name))
+    )
     assert elements(page).count == elements(experiment_page(Evidence(found=replace(BARE, target=replace(BARE.target, model="a"))))).count  # fmt: skip
 
 
-FIELDS = ("steps", "snapshots", "pool", "stages", "trends", "checks", "latency_model", "forecast_errors", "point", "failure",
+FIELDS = ("steps", "snapshots", "pool", "trends", "checks", "latency_model", "forecast_errors", "point", "failure",
           "verdict", "conditions", "notes")  # fmt: skip
 
 
@@ -179,7 +194,8 @@ FIGURES = st.builds(
 @given(st.lists(st.tuples(FIGURES, FIGURES, st.floats(1e-9, 1e9)), min_size=1, max_size=4))
 def test_figures_of_any_size_are_drawn(found: list[tuple[LoadFigures, LoadFigures, float]]) -> None:
     stages = tuple(
-        replace(WHOLE.stages[0], measured=measured, forecast=forecast, per_s=per_s) for measured, forecast, per_s in found
+        replace(WHOLE.stages[0], measured=measured, forecast=forecast, per_s=per_s)
+        for measured, forecast, per_s in found
     )
     page = experiment_page(Evidence(found=replace(WHOLE, stages=stages)))
     assert not re.search(r'"(nan|inf|-inf)[ ,"]|[ ,"](nan|inf|-inf)"', page)
@@ -221,9 +237,15 @@ def test_wilson_is_the_textbook_interval() -> None:
 
 @pytest.mark.parametrize(
     ("time_ns", "text"),
-    [(0, "0 ns"), (999, "999 ns"), (42_000, "42 µs"), (850e6, "850 ms"), (2.31e9, "2.31 s"), (540e9, "540 s"), (1800e9, "30 min")],
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (42_000, "42 µs"),
+        (850e6, "850 ms"),
+        (2.31e9, "2.31 s"),
+        (540e9, "540 s"),
+        (1800e9, "30 min"),
+    ],
 )
 def test_times_are_in_the_unit_that_is_read(time_ns: float, text: str) -> None:
     assert trimmed(time_text(time_ns)) == text
-
-

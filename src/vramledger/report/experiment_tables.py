@@ -79,7 +79,7 @@ def stages_table(found: Experiment) -> Table:
         rows=tuple(rows),
         texts=frozenset({0, 1}),
         styles=tuple(styles),
-        drop=(12, 11, 9, 13, 15, 14, 7, 5, 1, 10),
+        drop=(12, 11, 9, 13, 15, 14, 7, 5, 1, 10, 3, 8),
     )
 
 

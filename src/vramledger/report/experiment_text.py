@@ -36,9 +36,7 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
     word, style = standing(found)
     yield from wrapped(f"capacity of {named}", width, rest="  ", style="head")
     said = verdict_text(found)
-    yield from wrapped(
-        said if said.startswith(word) else f"{word}: {said}", width, rest="  ", style=style
-    )
+    yield from wrapped(said if said.startswith(word) else f"{word}: {said}", width, rest="  ", style=style)
     if found.failure is None:
         for reason in doubts(found):
             yield from wrapped(reason, width, first="  ! ", rest="    ", style="unsure")
