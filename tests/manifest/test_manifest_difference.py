@@ -15,8 +15,10 @@ from manifests import bare, whole
 from vramledger.documents.plan import plan_document
 from vramledger.errors import FlagError
 from vramledger.manifest.difference import Subject, difference
-from vramledger.manifest.quantities import Group, Quantity, Unit, quantities
-from vramledger.manifest.thresholds import Outcome, judge, parse_threshold
+from vramledger.manifest.expression import parse_threshold
+from vramledger.manifest.quantities import quantities
+from vramledger.manifest.quantity import Group, Quantity, Unit
+from vramledger.manifest.thresholds import Outcome, judge
 
 SUBJECTS: tuple[Subject, ...] = (
     whole(),

@@ -44,6 +44,7 @@ _COMMANDS = {
     "manifest": "The release artifact: revisions, plan and what was measured, in one file.",
     "diff": "What changed between two releases, with thresholds.",
     "audit": "The release checklist of a manifest.",
+    "gate": "Whether a release may go out: a manifest against a policy and the one before it.",
     "schema": "The JSON Schema of what --json writes.",
 }
 
@@ -61,6 +62,7 @@ Exit codes:
   0 answered, and a plan holds    10 a plan, or every load of an experiment, does not hold    11 it cannot be told
   12 nothing failed (diagnose)    13 a threshold tripped (diff)    14 an audit does not pass
   15 an aim is missed (simulate, capacity), the engine ended (release, experiment)    16 requests never fit    17 livelock
+  18 a release gate stays shut (gate)
   2 wrong input    3 unknown architecture or format    4 unreadable source
   74 the output cannot be written
 """

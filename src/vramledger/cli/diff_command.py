@@ -37,8 +37,9 @@ def run_diff(
     from vramledger.cli.exit_codes import HOLDS, THRESHOLD_TRIPPED, UNTOLD
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.manifest.difference import difference
+    from vramledger.manifest.expression import parse_threshold
     from vramledger.manifest.quantities import quantities, value_of
-    from vramledger.manifest.thresholds import Outcome, judge, parse_threshold
+    from vramledger.manifest.thresholds import Outcome, judge
 
     (old, old_side), (new, new_side) = subject_from(before), subject_from(after)
     known_before, known_after = quantities(old), quantities(new)

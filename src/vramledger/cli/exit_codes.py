@@ -9,6 +9,8 @@ HOLDS, FAILS, UNTOLD = 0, 10, 11
 DIAGNOSED, NO_FAILURE, CLASS_UNTOLD = 0, 12, 11
 # Of a difference: a change that --fail-if speaks of. Of an audit: an item that the policy does not let through.
 THRESHOLD_TRIPPED, AUDIT_FAILED = 13, 14
+# Of a release gate: a rule that decides is not kept.
+GATE_SHUT = 18
 # Of a simulation or a capacity: fewer requests than asked meet the aims, some can never be served, some evict each other for ever.
 AIM_MISSED, NEVER_FITS, LIVELOCKED = 15, 16, 17
 

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from vramledger.documents.plan import PlanDocument
 from vramledger.manifest.document import ManifestDocument
-from vramledger.manifest.quantities import Group, Quantity, Unit, Value, quantities, value_of
+from vramledger.manifest.quantities import quantities, value_of
+from vramledger.manifest.quantity import Group, Quantity, Unit, Value
 
 Subject = ManifestDocument | PlanDocument
 
@@ -91,7 +92,9 @@ def _change(name: str, old: dict[str, Quantity], new: dict[str, Quantity]) -> Ch
     )
 
 
-_UNITS = (Unit.TEXT, Unit.TOKENS, Unit.BYTES, Unit.BLOCKS, Unit.REQUESTS, Unit.COUNT)
+_UNITS = (
+    Unit.TEXT, Unit.RATE, Unit.TOKENS, Unit.BYTES, Unit.BLOCKS, Unit.REQUESTS, Unit.SECONDS, Unit.RATIO, Unit.COUNT,
+)  # fmt: skip
 
 
 def _weight(change: Change) -> tuple[float, int]:

@@ -288,8 +288,13 @@ def _result(experiment: Experiment, counted: Sequence[Stage]) -> ExperimentResul
         failure=None
         if experiment.failure is None
         else _cut(experiment.failure.classification or experiment.failure.words or "the engine ended"),
-        is_drift_trusted=all(stage.drift.is_trusted for stage in counted),
+        is_drift_trusted=all(stage.drift.is_trusted for stage in counted if _counts(stage, point)),
     )
+
+
+def _counts(stage: Stage, point: OperatingPoint | None) -> bool:
+    """Whether the point rests on a stage: far beyond it the client may be late without that changing it."""
+    return point is None or point.beyond_per_s is None or stage.per_s <= point.beyond_per_s
 
 
 def _conditions(experiment: Experiment, nearest: Stage | None) -> LoadConditions:

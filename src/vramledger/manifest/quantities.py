@@ -7,52 +7,14 @@ not know is None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any
-
-from msgspec import Struct
 
 from vramledger.documents.plan import PlanDocument, RankDocument
 from vramledger.ledger import Owner, Phase
 from vramledger.manifest.document import ManifestDocument
+from vramledger.manifest.load_quantities import load_quantities
+from vramledger.manifest.quantity import SETTINGS, Group, Quantity, Unit, Value
 
-Value = int | float | str | None
-
-
-class Unit(StrEnum):
-    BYTES = "bytes"
-    TOKENS = "tokens"
-    BLOCKS = "blocks"
-    REQUESTS = "requests"
-    COUNT = "count"
-    TEXT = "text"
-
-
-class Group(StrEnum):
-    """In the order of a page: what decides first."""
-
-    VERDICT = "verdict"
-    INPUTS = "inputs"
-    POOL = "pool"
-    KV_PER_TOKEN = "kv per token"  # noqa: S105 - a token of text
-    WEIGHTS = "weights"
-    PEAKS = "peaks"
-    OWNERS = "owners"
-    MEASURED = "measured"
-
-
-class Quantity(Struct, frozen=True, kw_only=True):
-    """One quantity of one document."""
-
-    name: str
-    group: Group
-    unit: Unit
-    value: Value
-    about: str
-
-
-SETTINGS = "settings."
-"""What names of an engine's settings begin with."""
 NOT_SET = "not set"
 
 
@@ -62,6 +24,7 @@ def quantities(document: ManifestDocument | PlanDocument) -> dict[str, Quantity]
     manifest = document if isinstance(document, ManifestDocument) else None
     found = [
         *_verdict(plan),
+        *load_quantities(manifest),
         *_inputs(plan, manifest),
         *_pool(plan),
         *_weights(plan, manifest),

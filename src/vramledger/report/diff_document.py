@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from vramledger.documents.plan import SchemaVersion
 from vramledger.manifest.difference import Change, Difference
-from vramledger.manifest.quantities import Group, Unit
+from vramledger.manifest.quantity import Group, Unit
 from vramledger.manifest.thresholds import Judged, Outcome
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 class SideDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramledger.manifest.difference import Change, Difference
-from vramledger.manifest.quantities import Group, Quantity, Unit, Value
+from vramledger.manifest.quantity import Group, Quantity, Unit, Value
 from vramledger.manifest.thresholds import Judged, Outcome
 from vramledger.report.text import Line, columns, line, wrapped
 from vramledger.units import GIB, MIB
@@ -78,6 +78,8 @@ def amount(value: Value, unit: Unit) -> str:
         return value
     if unit is Unit.BYTES:
         return _bytes(value)
+    if unit in (Unit.SECONDS, Unit.RATIO, Unit.RATE):
+        return f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 

@@ -30,6 +30,7 @@ _DOCUMENTS = {
     "facts": ("vramledger.manifest.declared", "Facts"),
     "diff": ("vramledger.report.diff_document", "DiffDocument"),
     "audit": ("vramledger.report.audit_document", "AuditDocument"),
+    "gate": ("vramledger.report.gate_document", "GateDocument"),
     "series": ("vramledger.report.series_document", "SeriesDocument"),
     "simulation": ("vramledger.report.simulation_document", "SimulationDocument"),
     "capacity": ("vramledger.report.capacity_document", "CapacityDocument"),
