@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vramledger.manifest.declared import Facts
     from vramledger.manifest.difference import Subject
     from vramledger.manifest.document import SourceRecord
+    from vramledger.manifest.experiment_facts import ExperimentFacts
     from vramledger.manifest.reader import Reading
     from vramledger.measurement import Measurement
     from vramledger.reconciliation.result import Reconciliation
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 LIMIT_BYTES = 64 * 2**20
 
-What = Literal["plan", "measurement", "reconciliation", "facts", "capacity"]
+What = Literal["plan", "measurement", "reconciliation", "facts", "capacity", "experiment"]
 
 
 def read_file(text: str) -> tuple[bytes, Path]:
@@ -118,6 +119,24 @@ def facts_from(facts: str | None, capacity: str | None) -> tuple[Facts, tuple[So
         found = replace(found, capacity_results=(*found.capacity_results, *more))
         records.append(record("capacity", path, data))
     return found, tuple(records)
+
+
+def experiment_from(text: str) -> tuple[ExperimentFacts, SourceRecord]:
+    """What an experiment found, out of its folder or its experiment.json."""
+    from msgspec.structs import replace
+
+    from vramledger.experiment.journal import JOURNAL, read_experiment
+    from vramledger.manifest.experiment_facts import facts_of
+    from vramledger.manifest.measured import utc
+
+    path = path_of(text)
+    path = path / JOURNAL if path.is_dir() else path
+    found = read_experiment(path)
+    source = record("experiment", path, read_whole(path, LIMIT_BYTES, InputError))
+    until = max((stage.ended_s for stage in found.stages), default=None)
+    return facts_of(found, source=shown(path.name)), replace(
+        source, from_=utc(found.began_s), until=utc(until)
+    )
 
 
 def manifest_from(text: str) -> Reading:

@@ -22,6 +22,7 @@ from vramledger.cli.options import (
 if TYPE_CHECKING:
     from vramledger.answer import Plan
     from vramledger.manifest.document import ManifestDocument, SourceRecord
+    from vramledger.manifest.experiment_facts import ExperimentFacts
     from vramledger.manifest.identity import ModelIdentity
     from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
@@ -50,6 +51,7 @@ Examples:
     --engine-revision 5f2d... --facts facts.json --capacity load.json -o release.json
   vramledger manifest ./model.gguf --device L4 --engine llamacpp --hash-weights \\
     --engine-revision sha256:... -o release.json
+  vramledger manifest ./model --plan plan.json --engine-revision 5f2d... --experiment ./experiment -o release.json
   vramledger manifest verify release.json
 
 \b
@@ -103,6 +105,7 @@ def _make(
     reconciliation_file: str | None,
     facts_file: str | None,
     capacity_file: str | None,
+    experiment_folder: str | None,
     engine_revision: str | None,
     hash_weights: bool,
     allow_unpinned: bool,
@@ -114,14 +117,28 @@ def _make(
     import vramledger
     from vramledger.cli.document_files import check_out, facts_from, measurement_records, plan_from, time_text
     from vramledger.manifest.build import Given, build
+    from vramledger.manifest.experiment_facts import with_experiment
     from vramledger.manifest.identity import engine_identity
     from vramledger.reconciliation.reconcile import reconcile
 
     check_out(
-        output, (model, plan_file, measurement_file, *logs, reconciliation_file, facts_file, capacity_file)
+        output,
+        (
+            model,
+            plan_file,
+            measurement_file,
+            *logs,
+            reconciliation_file,
+            facts_file,
+            capacity_file,
+            experiment_folder,
+        ),
     )
     when = time_text(at)
     facts, records = facts_from(facts_file, capacity_file)
+    experiment, tried = _experiment(experiment_folder)
+    if experiment is not None:
+        facts = with_experiment(facts, experiment)
     reconciliation, more = _reconciliation(reconciliation_file)
     identity, checkpoint = _model(
         model, headers=headers, hash_weights=hash_weights, allow_unpinned=allow_unpinned
@@ -149,11 +166,13 @@ def _make(
             measurement=measurement,
             reconciliation=reconciliation,
             facts=facts,
+            experiment=None if experiment is None else experiment.result,
             sources=(
                 *planned,
                 *(() if measurement is None else measurement_records(measurement)),
                 *more,
                 *records,
+                *tried,
             ),
         )
     )
@@ -261,6 +280,15 @@ def _reconciliation(file: str | None) -> tuple[Reconciliation | None, tuple[Sour
     return found, (source,)
 
 
+def _experiment(folder: str | None) -> tuple[ExperimentFacts | None, tuple[SourceRecord, ...]]:
+    if folder is None:
+        return None, ()
+    from vramledger.cli.document_files import experiment_from
+
+    found, source = experiment_from(folder)
+    return found, (source,)
+
+
 def _file_option(name: str, flag: str, text: str, *, group: str = EVIDENCE) -> GroupedOption:
     return GroupedOption([name, flag], metavar="FILE", help=text, group=group)
 
@@ -317,6 +345,12 @@ command = EngineCommand(
             "facts_file", "--facts", "What is declared and was tested; its form: vramledger schema facts."
         ),
         _file_option("capacity_file", "--capacity", "Operating points: an object with capacity_results."),
+        GroupedOption(
+            ["experiment_folder", "--experiment"],
+            metavar="DIR",
+            help="The folder of vramledger experiment: operating point, tests, step times and trends.",
+            group=EVIDENCE,
+        ),
         GroupedOption(
             ["at", "--at"],
             metavar="TIME",

@@ -105,6 +105,8 @@ def _changes(
     new: ManifestDocument,
     where: str,
 ) -> Iterator[Reason]:
+    # One experiment in both is one figure, which has not changed, however well it is known.
+    is_one = old is not None and old.experiment == new.experiment
     for item in policy.fail_if:
         rule = rule_of(item)
         threshold = parse_threshold(rule.expression, known, asked=f"{where}: fail_if", settings_may_lack=True)
@@ -121,7 +123,7 @@ def _changes(
             threshold,
             value_of(before, name),
             value_of(after, name),
-            bounds=(_bounds(before, name), _bounds(after, name)),
+            bounds=(None, None) if is_one else (_bounds(before, name), _bounds(after, name)),
             confidence=policy.confidence,
         )
         if is_under_load(name):
@@ -150,7 +152,7 @@ def _reason(section: str, rule: Rule, judged: Judged, untold: Weight) -> Reason:
 
 def _comparable(judged: Judged, old: ManifestDocument, new: ManifestDocument) -> Judged:
     """UNTOLD where the two were loaded with different things."""
-    if judged.outcome is Outcome.UNTOLD or old.experiment is None or new.experiment is None:
+    if old.experiment is None or new.experiment is None:
         return judged
     was, now = old.experiment.conditions, new.experiment.conditions
     if _essence(was) == _essence(now):

@@ -13,6 +13,7 @@ from math import hypot, inf
 from vramledger.manifest.expression import OPERATORS, SAMENESS, Requirement, Threshold
 from vramledger.manifest.quantity import Bounds, Quantity, Unit, Value
 from vramledger.manifest.thresholds import Judged, Outcome, judge
+from vramledger.units import MIB, format_bytes
 
 
 def judge_requirement(wanted: Requirement, found: Quantity | None, value: Value, confidence: float) -> Judged:
@@ -62,7 +63,11 @@ def judge_change(
         or not isinstance(after, int | float)
         or (threshold.is_percent and before <= 0)
     ):
-        return judge(threshold, before, after)
+        judged = judge(threshold, before, after)
+        if threshold.limit is None or before is None or after is None:
+            return judged
+        values = f"{_shown(before, threshold.unit)} before, {_shown(after, threshold.unit)} after"
+        return _said(judged.text, judged.outcome, f"{judged.why}: {values}")
     old = _ends(before, bounds[0], confidence)
     new = _ends(after, bounds[1], confidence)
     factor = 1 + float(threshold.limit) / 100 if threshold.is_percent else 1.0
@@ -107,7 +112,12 @@ def _by_ends(sign: str, low: float, high: float) -> Outcome:
     return Outcome.TRIPPED if True in ends else Outcome.HELD
 
 
-def _shown(value: float, unit: Unit) -> str:
+def _shown(value: float | str, unit: Unit) -> str:
+    if isinstance(value, str):
+        return value
+    if unit is Unit.BYTES:
+        size = round(value)
+        return f"{size:,} bytes" + (f" ({format_bytes(size)})" if abs(size) >= MIB else "")
     word = "" if unit in (Unit.COUNT, Unit.TEXT) else f" {unit.value}"
     return f"{value:,}{word}" if isinstance(value, int) else f"{value:,.6g}{word}"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramledger.manifest.document import ManifestDocument
+from vramledger.manifest.experiment_result import ExperimentResult
+from vramledger.manifest.load_quantities import conditions_text
 from vramledger.report.text import Line, columns, gib, line, ranks_text, wrapped
 
 _UNKNOWN = "not evidenced"
@@ -34,6 +36,9 @@ def manifest_lines(
         yield from wrapped(condition, width, first="  if  ")
     for text in manifest.disagreements:
         yield from wrapped(text, width, first="  measured otherwise: ", rest="    ", style="unsure")
+    if manifest.experiment is not None:
+        yield line()
+        yield from _experiment(manifest.experiment, width)
     if manifest.not_evidenced:
         yield line()
         yield from wrapped(
@@ -83,6 +88,37 @@ def _figures(manifest: ManifestDocument, width: int) -> Iterator[Line]:
             width,
             rest="    ",
         )
+
+
+def _experiment(found: ExperimentResult, width: int) -> Iterator[Line]:
+    point, times = found.operating_point, found.latency_model
+    if point is None:
+        yield from wrapped("no operating point: the experiment ended before", width, style="unsure")
+    else:
+        ends = f"{point.low_requests_per_s:.4g} to {point.high_requests_per_s:.4g}, {point.confidence:g} confidence"
+        least = "at least " if point.is_limit_of_load else ""
+        yield from wrapped(
+            f"serves {least}{point.requests_per_s:.4g} requests/s well ({ends})", width, rest="  "
+        )
+        binds = f"; {point.binds} is missed first beyond it" if point.binds else ""
+        yield from wrapped(f"{conditions_text(found.conditions)}{binds}", width, first="  ", style="dim")
+        for item in point.latencies:
+            limit = "" if item.limit_s is None else f" of {item.limit_s:g} s"
+            yield line(f"  {item.metric} p{item.percentile:g}: {item.seconds:.4g} s{limit}")
+    if times is not None:
+        error = "" if times.relative_error is None else f", off by {100 * times.relative_error:.3g} %"
+        yield from wrapped(
+            f"time of a step: fitted to {times.fitted_requests:,} requests{error}", width, rest="  "
+        )
+    for trend in found.trends:
+        yield from wrapped(
+            f"{trend.name}: {trend.verdict}, {trend.low_per_hour:,.4g} to {trend.high_per_hour:,.4g} {trend.unit} an hour",
+            width,
+            rest="  ",
+            style={"grows": "bad", "untold": "unsure"}.get(trend.verdict, ""),
+        )
+    if found.failure is not None:
+        yield from wrapped(f"the engine ended: {found.failure}", width, rest="  ", style="bad")
 
 
 def _ranks(manifest: ManifestDocument, width: int) -> Iterator[Line]:
