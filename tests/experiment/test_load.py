@@ -130,14 +130,18 @@ def test_texts_are_equal_as_far_as_identities_are_and_no_further() -> None:
         Request(arrival_ns=2, prompt_tokens=64, output_tokens=1, blocks=(5, 6, 7), boundary=1),
     ]
     with engine(answers_with_ids) as here:
-        run_load(server(here.port), HEADER, requests, seed=3, retries=0)
-        run_load(server(here.port), HEADER, requests[:1], seed=4, retries=0)
-        one, same, bounded, seeded = (asked(call)["prompt"] for call in here.calls)
+        run_load(server(here.port), HEADER, requests, seed=3, retries=0, salt=7)
+        run_load(server(here.port), HEADER, requests[:1], seed=3, retries=0, salt=7)
+        run_load(server(here.port), HEADER, requests[:1], seed=4, retries=0, salt=7)
+        run_load(server(here.port), HEADER, requests[:1], seed=3, retries=0)
+        one, same, bounded, again, seeded, salted = (asked(call)["prompt"] for call in here.calls)
     assert one[:32] == same[:32]
     assert one[32:48] != same[32:48]
     assert one[48:] != same[48:]
     assert one[:16] != bounded[:16]
+    assert one == again
     assert one[:16] != seeded[:16]
+    assert one[:16] != salted[:16]
     assert all(1000 <= token < 4096 for token in (*one, *same, *bounded))
 
 
@@ -225,7 +229,7 @@ def test_llamacpp_finds_what_is_shared_and_what_grew(tmp_path: Path) -> None:
         )
 
         def sent(requests: list[Request]) -> tuple[Any, ...]:
-            run = run_load(real, HEADER, requests, seed=9, retries=0)
+            run = run_load(real, HEADER, requests, seed=9, retries=0, salt=1)
             assert all(row.whole for row in run.served), run.served
             assert all(row.prompt_tokens == row.asked_prompt_tokens for row in run.served)
             assert all(row.output_tokens == row.asked_output_tokens for row in run.served)

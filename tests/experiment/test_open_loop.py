@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.client import until
 from gateway.engine import DONE, EVENT_STREAM, USAGE, WORD, Call, Engine, Script, event
 from vramledger.experiment.answer import Answer, Question
 from vramledger.experiment.open_loop import OpenLoop
+from vramledger.experiment.retry_after import LONGEST_RETRY_S, retry_after_s
 from vramledger.gateway.settings import Upstream
 
 BODY = json.dumps({"model": "m", "messages": [], "stream": True}).encode()
@@ -155,3 +158,81 @@ def test_many_streams_at_once() -> None:
     told = answers(script, (asked(number) for number in range(500)))
     assert len(told) == 500
     assert all(answer.whole and answer.events == 2 for answer in told)
+
+
+def test_what_follows_is_asked_while_others_are_under_way() -> None:
+    async def story() -> None:
+        told: list[Answer] = []
+
+        def heard(answer: Answer) -> None:
+            told.append(answer)
+            if answer.number < 3:
+                loop.ask(asked(answer.number + 1, answer.end_ns // 1_000_000 + 5))
+
+        async with Engine(streamed) as engine, asyncio.timeout(60):
+            loop = OpenLoop(Upstream(host="127.0.0.1", port=engine.port), told=heard)
+            await loop.run([asked(0), asked(9, 100)])
+        assert sorted(answer.number for answer in told) == [0, 1, 2, 3, 9]
+        by_number = {answer.number: answer for answer in told}
+        for number in range(3):
+            assert by_number[number + 1].sent_ns >= by_number[number].end_ns
+
+    asyncio.run(story())
+
+
+def test_bodies_are_made_once_and_in_time() -> None:
+    made: list[int] = []
+
+    def body_of(number: int) -> Callable[[], bytes]:
+        def make() -> bytes:
+            made.append(number)
+            return BODY
+
+        return make
+
+    questions = [
+        Question(number=number, at_ns=20_000_000 * number, body=body_of(number)) for number in range(8)
+    ]
+    told = answers(streamed, questions)
+    assert all(answer.whole for answer in told)
+    assert sorted(made) == list(range(8))
+
+
+def test_a_server_that_goes_away_in_the_middle_ends_no_other_request() -> None:
+    async def script(call: Call) -> None:
+        if len(engine_calls) < 2:
+            engine_calls.append(call)
+            call.writer.transport.abort()
+        else:
+            await streamed(call)
+
+    engine_calls: list[Call] = []
+    told = answers(script, [asked(number, 50 * number) for number in range(4)])
+    assert sorted(answer.number for answer in told) == list(range(4))
+    assert sum(answer.whole for answer in told) >= 2
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "date", "seconds"),
+    [
+        (b"0", b"", 0.0),
+        (b"12", b"", 12.0),
+        (b"99999999999999999999", b"", LONGEST_RETRY_S),
+        (b"Mon, 30 Nov 2026 11:00:30 GMT", b"Mon, 30 Nov 2026 11:00:00 GMT", 30.0),
+        (b"Mon, 30 Nov 2026 10:00:00 GMT", b"Mon, 30 Nov 2026 11:00:00 GMT", 0.0),
+        (b"Mon, 30 Nov 2099 10:00:00 GMT", b"Mon, 30 Nov 2026 11:00:00 -0000", LONGEST_RETRY_S),
+        (b"Mon, 30 Nov 2026 11:00:30 GMT", b"", None),
+        (b"soon", b"Mon, 30 Nov 2026 11:00:00 GMT", None),
+        (b"-3", b"", None),
+        (b"\xff\x00", b"\xff", None),
+        (b"", b"", None),
+    ],
+)
+def test_when_to_ask_again(retry_after: bytes, date: bytes, seconds: float | None) -> None:
+    assert retry_after_s(retry_after, date) == seconds
+
+
+@given(retry_after=st.binary(max_size=80), date=st.binary(max_size=80))
+def test_whatever_a_server_writes_is_no_error(retry_after: bytes, date: bytes) -> None:
+    found = retry_after_s(retry_after, date)
+    assert found is None or 0 <= found <= LONGEST_RETRY_S

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,10 +53,11 @@ def run_load(
     stop: Callable[[], bool] | None = None,
     kind: str = "",
     silence_s: float = 600.0,
+    salt: int | None = None,
 ) -> LoadRun:
     """Sends all and returns when all have ended, or soon after `stop` says so. `told` hears of each request as it ends, from this thread.
 
-    Prompts are token ids made from `seed` (see `Prompts`). A request that follows another is due `pause_ns` after that one's end, whatever became of it.
+    Prompts are token ids made from `seed` and `salt` (see `Prompts`); without a salt nothing of an earlier run is found in the engine's prefix cache. A request that follows another is due `pause_ns` after that one's end, whatever became of it.
     Clients leave at `cancel_ns` and at their deadlines, and heed a Retry-After up to `retries` times. The engine's going away is no error here: rows say it.
 
     Raises InputError without the extra `experiment`, and for parents that come after their children.
@@ -75,13 +78,15 @@ def run_load(
                 f"request {number} follows request {request.parent}, which does not come before it"
             )
     allow_open_files(2 * len(requests))
-    prompts = Prompts(header, requests, seed=seed, vocab_size=server.vocab_size)
+    salt = secrets.randbits(62) if salt is None else salt
+    prompts = Prompts(header, requests, seed=seed ^ salt, vocab_size=server.vocab_size)
     stage = _Stage(server, requests, prompts, retries=retries, told=told, kind=kind)
     loop = OpenLoop(server.upstream, told=stage.answered, silence_s=silence_s)
     stage.ask = loop.ask
     began_s = time.time()
     late = Lateness()
-    was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
+    with _collected_before():
+        was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
     return LoadRun(
         served=tuple(sorted(stage.served, key=lambda one: one.number)),
         began_s=began_s,
@@ -204,6 +209,17 @@ def served_of(request: Request, answer: Answer, *, kind: str = "") -> Served:
         error=answer.error[:LONGEST_WORDS],
         rule=answer.rule[:LONGEST_WORDS],
     )
+
+
+@contextmanager
+def _collected_before() -> Iterator[None]:
+    """What lives now is not gone through again by the garbage collector, which would hold up the loop for as long."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 async def _sent(

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 
 from vramledger.experiment.answer import CLIENT_FAILED, Answer, Output, Question
 from vramledger.experiment.output_reading import OutputReading
@@ -25,6 +25,8 @@ from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 NS_PER_S = 1_000_000_000
 STOPPED = "stopped"
 """The error of a request that was under way when all was stopped."""
+AHEAD = 16
+"""Bodies that are made before their time."""
 EARLY_S = 0.002
 """The loop's timers may be late by a millisecond; the last of the wait is yielded away."""
 
@@ -80,23 +82,27 @@ class OpenLoop:
                         await self._told_news(None)
                         continue
                     at_ns, _, serial, question = self._waiting[0]
-                    body = self._body(serial, question)
+                    if serial not in self._bodies:
+                        await self._make_bodies()
+                        continue
                     if not await self._is_due(at_ns, serial):
                         continue
                     heappop(self._waiting)
-                    del self._bodies[serial]
                     self.open_requests += 1
-                    tasks.create_task(self._asked(question, body))
+                    tasks.create_task(self._asked(question, self._bodies.pop(serial)))
         finally:
             self._pool.close()
 
-    def _body(self, serial: int, question: Question) -> bytes:
-        """Made once, before it is waited for."""
-        body = self._bodies.get(serial)
-        if body is None:
-            body = question.body if isinstance(question.body, bytes) else question.body()
-            self._bodies[serial] = body
-        return body
+    async def _make_bodies(self) -> None:
+        """Bodies of the next questions, one at a time, while there is time for that: a burst meets them ready."""
+        for at_ns, _, serial, question in nsmallest(AHEAD, self._waiting):
+            if serial not in self._bodies:
+                self._bodies[serial] = question.body if isinstance(question.body, bytes) else question.body()
+                if at_ns - self._now_ns() < EARLY_S * NS_PER_S:
+                    return
+                await asyncio.sleep(0)
+            if self._waiting[0][0] - self._now_ns() < EARLY_S * NS_PER_S:
+                return
 
     async def _is_due(self, at_ns: int, serial: int) -> bool:
         """Waits until then. False where meanwhile something was asked that is due earlier."""
@@ -178,6 +184,8 @@ class OpenLoop:
         )
         message = request_bytes(head, self._target.authority, body, self._target.authorization)
         answer.attempts += 1
+        if answer.sent_ns < 0:  # A server that is slow to take a connection makes no client late.
+            answer.sent_ns = self._now_ns()
         fresh = False
         while True:
             try:
@@ -187,8 +195,6 @@ class OpenLoop:
                 return None
             reused = connection.served > 0
             hearing = _Hearing(connection, question, answer, self._now_ns, began)
-            if answer.sent_ns < 0:
-                answer.sent_ns = self._now_ns()
             connection.send(message, hearing, has_body=True)
             try:
                 async with asyncio.timeout(None) as silence:
