@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from experiments import failed_experiment, rows_of, samples, whole_experiment
+from vramledger.errors import OutputError
 from vramledger.experiment.plan import ExperimentPlan
 from vramledger.experiment.result import Experiment, LoadFigures, Target
 from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_load_picture import wilson
-from vramledger.report.experiment_page import experiment_page
+from vramledger.report.experiment_page import experiment_page, write_experiment_page
 from vramledger.report.experiment_text import experiment_lines
 from vramledger.report.experiment_words import standing, time_text, trimmed
 from vramledger.report.text import render
@@ -211,6 +212,14 @@ def test_files_that_cannot_be_read_are_told_and_leave_a_page(tmp_path: Path) -> 
     assert len(evidence.missing) == 4
     assert not evidence.rows and evidence.plan is None
     assert "series.jsonl" in experiment_page(evidence)
+
+
+def test_the_page_is_written_into_the_folder(tmp_path: Path) -> None:
+    path = write_experiment_page(tmp_path, replace(WHOLE, verdict="lone \udc80 surrogate"))
+    assert path == tmp_path / "report.html"
+    assert "lone" in path.read_text(encoding="utf-8")
+    with pytest.raises(OutputError):
+        write_experiment_page(tmp_path / "nowhere", WHOLE)
 
 
 def test_an_empty_folder_makes_a_page(tmp_path: Path) -> None:

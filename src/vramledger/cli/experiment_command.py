@@ -149,18 +149,15 @@ def _died(problem: EngineDied, *, as_json: bool) -> int:
 
 
 def _print(found: Experiment, out: Path, *, as_json: bool) -> None:
-    from vramledger.cli.output import write_document, write_page
-    from vramledger.report.text import line
+    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.report.experiment_page import write_experiment_page
+    from vramledger.report.experiment_text import experiment_lines
 
+    write_experiment_page(out, found)
     if as_json:
         write_document(found)
         return
-    write_page(
-        [
-            *(line(f"{one.step.value:16} {one.state:8} {one.why}".rstrip()) for one in found.steps),
-            line(found.verdict),
-        ]
-    )
+    write_page(experiment_lines(found, width=page_width(), out=out))
 
 
 def _text(name: str, flag: str, metavar: str, text: str, group: str) -> GroupedOption:

@@ -4,9 +4,10 @@ script, and shows what a name from outside says as text."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from vramledger.experiment.result import Experiment
-from vramledger.report.experiment_evidence import Evidence
+from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_forecast_picture import forecast_pictures
 from vramledger.report.experiment_ledger_picture import ledger_pictures
 from vramledger.report.experiment_load_picture import load_pictures
@@ -35,9 +36,23 @@ from vramledger.report.experiment_words import (
 )
 from vramledger.report.html import Markup, tag
 from vramledger.report.text import utc_text
+from vramledger.whole_file import unwritten, whole_file
 
+PAGE = "report.html"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LONG = 36
+
+
+def write_experiment_page(folder: Path, found: Experiment) -> Path:
+    """The page of what the experiment's folder holds, into that folder; where it is. Raises OutputError where it cannot be written."""
+    path = folder / PAGE
+    page = experiment_page(evidence_of(folder, found)).encode("utf-8", "replace")
+    try:
+        with whole_file(path) as file:
+            file.write(page)
+    except (OSError, ValueError) as problem:
+        raise unwritten(path, problem) from None
+    return path
 
 
 def experiment_page(evidence: Evidence) -> str:
