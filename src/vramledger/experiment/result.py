@@ -155,9 +155,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of a step, fitted to the stages named; `relative_error` is over requests that it was not fitted to."""
+    """The time of a step, fitted to the stages named; `relative_error` is over requests that it was not fitted to. `outside_ns` is what a
+    request takes besides the engine's steps."""
 
     step: StepModel
+    outside_ns: int = 0
     stages: tuple[str, ...] = ()
     fitted_requests: int = 0
     held_out_requests: int = 0

@@ -8,7 +8,7 @@ request spends outside of steps (its text read, its answer sent) is a constant o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import median
+from statistics import fmean, median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,6 @@ from vramledger.simulation.step_fit import (
     Timing,
     check_timings,
     constants_of,
-    mean_error,
     model_of,
 )
 from vramledger.simulation.step_log import RunLog, busy_spans, logged_run
@@ -39,6 +38,8 @@ from vramledger.workload.request import Request
 SETTLED_AFTER = 3
 SETTLED = 0.02
 """From the fourth round on, one that brings less than this share of the error ends the fit."""
+NARROW = 0.02
+"""Of how many were served at once, the variance by the mean's square below which it says nothing of what each costs."""
 UNBOUND = StepModel(
     overhead_ps=1,
     floor_ps=0,
@@ -113,9 +114,9 @@ def fit_stages(
                 "limits those of the measured engine?"
             )
         values = [1.0] * len(rows)
-        error = mean_error(rows, values, found)
+        error = _error(rows, found)
         seen.append(error)
-        is_settled = turn >= SETTLED_AFTER and error > (1 - SETTLED) * best_error
+        is_settled = turn >= SETTLED_AFTER and (1 - SETTLED) * best_error < error < FAR - 1
         if error < best_error:
             best, best_error = found, error
         if is_settled:
@@ -136,26 +137,59 @@ def fit_stages(
 
 
 def first_step(runs: Sequence[TimedRun]) -> StepModel:
-    """Where a fit may start when nothing is known of the device: a decoding step is as long as the fastest answers have it, a prompt's token
-    as the fastest prompts. Raises InputError where no request had two tokens."""
-    gaps, tokens, lengths = [], [], []
+    """Where a fit may start when nothing is known of the device: what a decoding step costs by how many were served beside it, and a prompt's token
+    as the fastest prompts have it. Raises InputError where no request had two tokens."""
+    gaps: list[tuple[float, float]] = []
+    tokens, lengths = [], []
     for run in runs:
+        beside = _Beside(run)
         for timing in run.known:
             request = run.requests[timing.number]
             if request.output_tokens > 1 and timing.end_ps > timing.first_token_ps:
-                gaps.append((timing.end_ps - timing.first_token_ps) / (request.output_tokens - 1))
+                gap = (timing.end_ps - timing.first_token_ps) / (request.output_tokens - 1)
+                gaps.append((beside.mean(timing.first_token_ps, timing.end_ps), gap))
             waited_ps = timing.first_token_ps - request.arrival_ns * 1000
             if waited_ps > 0:
                 tokens.append(waited_ps / request.prompt_tokens)
             lengths.append(request.prompt_tokens + request.output_tokens)
     if not gaps or not tokens:
         raise InputError("no request had two tokens: a step's time cannot be told")
-    gap = sorted(gaps)[len(gaps) // 10]
-    token = min(sorted(tokens)[len(tokens) // 4], gap)
+    fixed, each = _line(gaps)
+    token = min(sorted(tokens)[len(tokens) // 4], fixed + each)
+    kv_token = each / 10 / median(lengths)
     return model_of(
-        [0.2 * gap, 0.6 * gap, token, 0.1 * gap, 0.1 * gap / max(median(lengths), 1), 0.0],
-        assumed("the fastest answers and prompts measured"),
+        [0.2 * fixed, 0.8 * fixed, token, each, kv_token, 0.0],
+        assumed("answers measured, by how many were served at once, and the fastest prompts"),
     )
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """What a step costs, and each sequence in it, neither below nothing: through points (sequences, time), a fiftieth of the usual time for
+    each where all had about as many beside them."""
+    (_, usual), mean_seqs = min(points, key=lambda point: point[1]), fmean(seqs for seqs, _ in points)
+    mean_ps = fmean(time for _, time in points)
+    spread = fmean((seqs - mean_seqs) ** 2 for seqs, _ in points)
+    each = fmean((seqs - mean_seqs) * (time - mean_ps) for seqs, time in points) / spread if spread else 0.0
+    if spread < NARROW * mean_seqs**2 or each <= 0:
+        each = usual / 50 / max(mean_seqs, 1.0)
+    fixed = mean_ps - each * mean_seqs
+    return (fixed, each) if fixed > 0 else (usual / 50, (mean_ps - usual / 50) / mean_seqs)
+
+
+class _Beside:
+    """How many requests were there at any instant, those of which no end is known to the last."""
+
+    def __init__(self, run: TimedRun) -> None:
+        ends = {timing.number: timing.end_ps for timing in (*run.known, *run.held_out)}
+        last_ps = max(ends.values(), default=0)
+        self._spans = [
+            (request.arrival_ns * 1000, ends.get(number, last_ps))
+            for number, request in enumerate(run.requests)
+        ]
+
+    def mean(self, start_ps: int, end_ps: int) -> float:
+        there = sum(max(0, min(end, end_ps) - max(start, start_ps)) for start, end in self._spans)
+        return max(1.0, there / (end_ps - start_ps))
 
 
 def _scaled(runs: Sequence[TimedRun], settings: SimulationSettings, lower: Sequence[float]) -> list[float]:
@@ -177,6 +211,14 @@ def _scaled(runs: Sequence[TimedRun], settings: SimulationSettings, lower: Seque
             break
         now = [max(ratio * one, least) for one, least in zip(now, lower, strict=True)]
     return now
+
+
+def _error(rows: Sequence[Sequence[float]], constants: Sequence[float]) -> float:
+    """The mean relative error of the equations, none counted as more than the whole."""
+    errors = [
+        min(1.0, abs(1 - sum(one * two for one, two in zip(row, constants, strict=True)))) for row in rows
+    ]
+    return sum(errors) / len(errors)
 
 
 def _pairs(
