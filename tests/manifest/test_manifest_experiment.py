@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from experiment_values import check, experiment, point, stage, trend
 from manifests import bare, facts, given, whole
 from vramledger.errors import InputError
-from vramledger.experiment.plan import ExperimentPlan, Step
+from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Drift, Experiment, PoolConfirmed
 from vramledger.manifest.audit import audit
 from vramledger.manifest.build import build, plain
@@ -95,8 +95,15 @@ def test_a_percentile_is_told_only_where_enough_requests_came() -> None:
 def test_load_beyond_the_point_is_a_burst_and_says_of_what_kind() -> None:
     results = facts_of(experiment()).capacity_results
     bursts = [result for result in results if result.arrival == "burst"]
-    assert [result.requests_per_s for result in bursts] == [8.0, 6.0]
+    # What is beyond the mixed load's point is not beyond what short requests alone may come at.
+    assert [result.requests_per_s for result in bursts] == [6.0]
     assert "poisson arrivals beyond the operating point for 60 s" in bursts[0].source
+
+
+def test_of_agents_requests_are_counted_and_not_sessions() -> None:
+    calm = stage("tools", 1.0, step=Step.DISTURBED)
+    agents = replace(calm, kind=Kind.TOOLS, measured=replace(calm.measured, offered_per_s=4.5))
+    assert facts_of(experiment(stages=(agents,), point=None)).capacity_results[0].requests_per_s == 4.5
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.experiment.plan import ExperimentPlan, Step
+from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Check, Experiment, ForecastError, LoadFigures, OperatingPoint, Stage
 from vramledger.manifest.declared import CapacityResult, Facts, Interval, Latency, Trial
 from vramledger.manifest.derived import TESTS
@@ -56,7 +56,7 @@ def facts_of(experiment: Experiment, *, source: str = "experiment.json") -> Expe
     return ExperimentFacts(
         capacity_results=(
             *_knee(experiment, counted, source),
-            *(_stage(experiment, stage, source) for stage in counted),
+            *(_stage(experiment, counted, stage, source) for stage in counted),
         ),
         tests=tuple(_trials(experiment, source)),
         result=_result(experiment, counted),
@@ -106,20 +106,22 @@ def _knee(experiment: Experiment, counted: Sequence[Stage], source: str) -> tupl
     )
 
 
-def _stage(experiment: Experiment, stage: Stage, source: str) -> CapacityResult:
+def _stage(experiment: Experiment, counted: Sequence[Stage], stage: Stage, source: str) -> CapacityResult:
     figures, plan, point = stage.measured, experiment.plan, experiment.point
     arrival, more = _arrival(plan), ""
-    if point is not None and stage.per_s > point.high_per_s:
+    # Of agents a stage's rate counts sessions.
+    per_s = figures.offered_per_s if stage.kind is Kind.TOOLS else stage.per_s
+    if _is_beyond(stage, counted, point):
         # The one sense in which an experiment without clustered arrivals has a burst: for a while more comes than is served well.
         arrival = "burst"
         more = f", {plan.arrivals} arrivals beyond the operating point for {stage.seconds:g} s"
     return CapacityResult(
         arrival=arrival,
-        requests_per_s=stage.per_s,
+        requests_per_s=per_s,
         prompt_tokens=_mean(figures.prompt_tokens, stage),
         output_tokens=_mean(figures.output_tokens, stage),
         slo=slo_text(plan.slo, plan.goodput),
-        goodput_requests_per_s=stage.per_s * figures.goodput,
+        goodput_requests_per_s=per_s * figures.goodput,
         latencies=_latencies(plan, stage),
         preemptions=figures.preemptions,
         kv_usage_peak_ratio=figures.kv_usage_peak_ratio,
@@ -170,14 +172,29 @@ def _mean(tokens: int, stage: Stage) -> int | None:
     return round(tokens / answered) if answered and tokens > 0 else None
 
 
-def _nearest(counted: Iterable[Stage], point: OperatingPoint) -> Stage | None:
-    """The stage of a ladder whose load is nearest to the point's and not above it, of the mixed load where there is one."""
-    below = [stage for stage in counted if stage.step in _LADDER and stage.per_s <= point.per_s * (1 + 1e-9)]
+def _climbed(counted: Iterable[Stage]) -> list[Stage]:
+    """The stages that the point is found from: of the mixed load where there is one, else of the short."""
+    found = list(counted)
     for step in _LADDER:
-        of_step = [stage for stage in below if stage.step is step]
+        of_step = [stage for stage in found if stage.step is step]
         if of_step:
-            return max(of_step, key=lambda stage: (stage.drift.is_trusted, stage.per_s))
-    return None
+            return of_step
+    return []
+
+
+def _nearest(counted: Iterable[Stage], point: OperatingPoint) -> Stage | None:
+    """The stage whose load is nearest to the point's and not above it."""
+    below = [stage for stage in _climbed(counted) if stage.per_s <= point.per_s * (1 + 1e-9)]
+    return max(below, key=lambda stage: (stage.drift.is_trusted, stage.per_s), default=None)
+
+
+def _is_beyond(stage: Stage, counted: Iterable[Stage], point: OperatingPoint | None) -> bool:
+    return (
+        point is not None
+        and point.beyond_per_s is not None
+        and stage.per_s >= point.beyond_per_s
+        and any(stage is other for other in _climbed(counted))
+    )
 
 
 def _trials(experiment: Experiment, source: str) -> Iterable[Trial]:
