@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import cos, inf, pi
+from math import inf
 from random import Random
+from statistics import fmean
 
 from msgspec import Struct
+
+from vramledger.experiment.slope import wave
 
 DRAWS = 2_000
 WAVES = 6
@@ -16,13 +19,12 @@ FEWEST_EFFECTIVE = 4.0
 
 class Tried(Struct, frozen=True, kw_only=True):
     """Good of offered requests at one load. `excess` is by how much more the share of good ones scatters than that of as many requests
-    that owe nothing to each other: neighbours share a queue, so that one that misses an aim rarely misses alone. None where it cannot be told, as
-    nobody missed or all did."""
+    that owe nothing to each other: neighbours share a queue, so that one that misses an aim rarely misses alone."""
 
     per_s: float
     offered: int
     good: int
-    excess: float | None = None
+    excess: float = 1.0
 
     @property
     def share(self) -> float:
@@ -38,51 +40,59 @@ class Crossing(Struct, frozen=True, kw_only=True):
     high_per_s: float | None
 
 
-def tried(per_s: float, goods: Sequence[bool]) -> Tried:
-    """One stage, its requests in the order in which they were due."""
-    return Tried(per_s=per_s, offered=len(goods), good=sum(goods), excess=excess_of(goods))
+def tried(per_s: float, goods: Sequence[bool], closeness: Sequence[float]) -> Tried:
+    """One stage, its requests in the order in which they were due. `closeness` is how near each came to missing an aim, in any measure that
+    rises: it shows what neighbours share also where all were good."""
+    return Tried(
+        per_s=per_s,
+        offered=len(goods),
+        good=sum(goods),
+        excess=max(excess_of(list(map(float, goods))), excess_of(ranks(closeness)), 1.0),
+    )
 
 
-def excess_of(goods: Sequence[bool]) -> float | None:
-    """At least 1; by the six slowest cosines of the sequence, which hold what runs of neighbours have in common."""
-    count, good = len(goods), sum(goods)
-    if good in (0, count):
-        return None
-    share = good / count
-    found = 0.0
-    for number in range(1, WAVES + 1):
-        wave = sum(
-            cos(pi * number * (place + 0.5) / count) * (is_good - share)
-            for place, is_good in enumerate(goods)
-        )
-        found += wave * wave * 2 / count
-    return max(found / WAVES / (share * (1 - share)), 1.0)
+def excess_of(values: Sequence[float]) -> float:
+    """How much more the six slowest cosines of a sequence hold than they would were its order of no account, 1 on average; 1 for one
+    that never changes."""
+    count = len(values)
+    if not count:
+        return 1.0
+    level = fmean(values)
+    rises = [value - level for value in values]
+    scatter = sum(rise * rise for rise in rises) / count
+    if scatter <= 0:
+        return 1.0
+    held = sum(
+        sum(part * rise for part, rise in zip(wave(number, count), rises, strict=True)) ** 2
+        for number in range(1, WAVES + 1)
+    )
+    return held * 2 / count / WAVES / scatter
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The place of each among all, equal ones at their middle."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    first = 0
+    for _, group in groupby(order, key=values.__getitem__):
+        places = list(group)
+        for place in places:
+            found[place] = first + (len(places) - 1) / 2
+        first += len(places)
+    return found
 
 
 def joined(stages: Sequence[Tried]) -> list[Tried]:
-    """In rising order of load, those of one load as one. A stage whose own requests cannot tell their excess is given that of the nearest
-    load that can."""
-    known = [item for item in stages if item.excess is not None]
-
-    def excess(item: Tried) -> float:
-        if item.excess is not None:
-            return item.excess
-        near = min(known, key=lambda other: abs(other.per_s - item.per_s), default=None)
-        return 1.0 if near is None or near.excess is None else near.excess
-
+    """In rising order of load, those of one load as one. What neighbours share grows with load: none has less excess than one of a
+    lower load."""
     whole = sorted((item for item in stages if item.offered), key=lambda item: item.per_s)
-    found = []
+    found: list[Tried] = []
+    most = 1.0
     for per_s, group in groupby(whole, key=lambda item: item.per_s):
         items = list(group)
         offered = sum(item.offered for item in items)
-        found.append(
-            Tried(
-                per_s=per_s,
-                offered=offered,
-                good=sum(item.good for item in items),
-                excess=sum(item.offered * excess(item) for item in items) / offered,
-            )
-        )
+        most = max(most, sum(item.offered * item.excess for item in items) / offered)
+        found.append(Tried(per_s=per_s, offered=offered, good=sum(item.good for item in items), excess=most))
     return found
 
 
@@ -102,7 +112,7 @@ def falling(shares: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 def fitted(points: Sequence[Tried]) -> list[float]:
     """Goodput at each load of `joined` stages, never rising with load."""
-    return falling([item.share for item in points], [item.offered / (item.excess or 1.0) for item in points])
+    return falling([item.share for item in points], [item.offered / item.excess for item in points])
 
 
 def crossed(loads: Sequence[float], shares: Sequence[float], aim: float) -> float | None:
@@ -116,17 +126,23 @@ def crossed(loads: Sequence[float], shares: Sequence[float], aim: float) -> floa
     return None
 
 
-def crossing_of(points: Sequence[Tried], *, aim: float, confidence: float, seed: int) -> Crossing:
-    """The crossing of `joined` stages and its interval by drawing all stages' goodput anew.
+def crossing_of(
+    points: Sequence[Tried], *, aim: float, confidence: float, seed: int, draws: int = DRAWS
+) -> Crossing:
+    """The crossing of `joined` stages and its interval, all stages' goodput drawn anew.
 
     A stage's goodput is drawn from the beta distribution of as many requests as it is worth, with half a good one and half a missed one more
-    (Jeffreys), so that a stage in which all were good is not taken for certain. What it is worth is drawn too: its excess is known from six
-    cosines only, a chi-squared of six. The draws never rise with load either.
+    (Jeffreys), so that a stage in which all were good is not taken for certain. What it is worth is drawn too, as its excess is known from six
+    cosines only: a chi-squared of six. The draws never rise with load either.
+
+    Up ladders of stages of 20 to 300 s of an M/D/1 and an M/M/1 queue, intervals of 95 % hold the knee in 89 to 96 % of runs, and lie
+    above it in 8 % at most; plain blocks of neighbours drawn anew hold it in 21 to 85 % and lie above it in 11 to 65 %. What is left is
+    that a ladder stops where chance lets it, and that a stage cannot show what changes more slowly than it lasts.
     """
     loads = [item.per_s for item in points]
     random = Random(seed)  # noqa: S311 - resampling, no secret
     drawn = []
-    for _ in range(DRAWS):
+    for _ in range(draws):
         shares, weights = [], []
         for item in points:
             worth = _worth(item, random)
@@ -136,7 +152,7 @@ def crossing_of(points: Sequence[Tried], *, aim: float, confidence: float, seed:
         drawn.append(inf if found is None else found)
     drawn.sort()
     tail = (1 - confidence) / 2
-    low, high = drawn[int(tail * DRAWS)], drawn[min(int((1 - tail) * DRAWS), DRAWS - 1)]
+    low, high = drawn[int(tail * draws)], drawn[min(int((1 - tail) * draws), draws - 1)]
     return Crossing(
         per_s=crossed(loads, fitted(points), aim),
         low_per_s=min(low, loads[-1]),
@@ -145,5 +161,5 @@ def crossing_of(points: Sequence[Tried], *, aim: float, confidence: float, seed:
 
 
 def _worth(item: Tried, random: Random) -> float:
-    excess = max((item.excess or 1.0) * WAVES / random.gammavariate(WAVES / 2, 2), 1.0)
+    excess = max(item.excess * WAVES / random.gammavariate(WAVES / 2, 2), 1.0)
     return max(item.offered / excess, min(FEWEST_EFFECTIVE, item.offered))

@@ -1,11 +1,12 @@
-"""What a request missed, in a word."""
+"""What a request missed, in a word, and how near it came to that."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
-from vramledger.experiment.load_figures import REFUSED
+from vramledger.experiment.load_figures import NS_PER_S, REFUSED
 from vramledger.experiment.served import NS_PER_MS, Served
 from vramledger.simulation.settings import Slo
 
@@ -37,6 +38,28 @@ def missed(row: Served, slo: Slo) -> str | None:
 def misses(rows: Iterable[Served], slo: Slo) -> Counter[str]:
     """How many missed what."""
     return Counter(word for row in rows if (word := missed(row, slo)) is not None)
+
+
+def closeness(row: Served, slo: Slo) -> float:
+    """The largest share of an aim or a deadline that was used up, more than 1 where one was missed; infinite where no answer came. Without
+    any aim the time that it took in seconds."""
+    if not row.whole and not row.left:
+        return inf
+    waited_ns = row.end_ns - row.due_ns
+    first_ns = row.ttft_ns if row.ttft_ns is not None else waited_ns
+    limits = (
+        (first_ns, _ns(slo.ttft_ms)),
+        (row.tpot_ns, _ns(slo.tpot_ms)),
+        (waited_ns, _ns(slo.latency_ms)),
+        (first_ns, row.first_token_deadline_ns),
+        (waited_ns, row.deadline_ns),
+    )
+    shares = [value / limit for value, limit in limits if value is not None and limit]
+    return max(shares) if shares else waited_ns / NS_PER_S
+
+
+def _ns(limit_ms: float | None) -> float | None:
+    return None if limit_ms is None else limit_ms * NS_PER_MS
 
 
 def _over(value_ns: int | None, limit_ms: float | None) -> bool:

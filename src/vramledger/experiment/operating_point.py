@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from vramledger.experiment.goodput import Crossing, Tried, crossing_of, fitted, joined, tried
-from vramledger.experiment.misses import misses
+from vramledger.experiment.load_figures import NS_PER_S
+from vramledger.experiment.misses import closeness, misses
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Failure, OperatingPoint, Stage
 from vramledger.experiment.served import Served
+from vramledger.experiment.slope import binned, slope_of
 from vramledger.simulation.summary import FULL
 
 KV = "kv"
+GROWING = "; requests took ever longer there until the stage ended, so that less may hold for long"
 MEMORY = "memory"
 _CLIMBED = (Step.SHORT, Step.MIXED, Step.STEADY)
 
@@ -30,16 +34,15 @@ def operating_point(
     The point is the largest load tried at which goodput, fitted so that it never rises with load, meets the aim. Its interval is that of
     the load at which goodput crosses the aim, straight between the loads tried. A stage counts at the load that it was to have, its requests in the
     order in which they were due. Where every load held, the interval ends at the largest, and more was not tried; where the upper end may lie
-    above all that was tried, it is the largest load tried and the words say so.
+    above all that was tried, it is the largest load tried and the words say so. So do they where requests at the point came ever nearer to missing
+    the aims while the stage lasted.
     """
     chosen = [stage for stage in stages if stage.step in _CLIMBED and stage.is_whole]
     kinds = {stage.kind for stage in chosen}
     wanted = kind or (Kind.MIXED if Kind.MIXED in kinds else Kind.SHORT)
     chosen = [stage for stage in chosen if stage.kind is wanted and stage.measured.offered]
     rows = {stage.name: sorted(rows_of(stage), key=lambda row: (row.due_ns, row.number)) for stage in chosen}
-    points = joined(
-        [tried(stage.per_s, [row.is_good(plan.slo) for row in rows[stage.name]]) for stage in chosen]
-    )
+    points = joined([_tried(stage, rows[stage.name], plan) for stage in chosen])
     if not points:
         return OperatingPoint(
             per_s=0.0,
@@ -70,8 +73,28 @@ def operating_point(
         binds=binds,
         headroom_bytes=headroom_bytes,
         is_limit_of_load=beyond is None,
-        words=_words(per_s, low, high, goodput, beyond, binds, plan, crossing),
+        words=_words(per_s, low, high, goodput, beyond, binds, plan, crossing)
+        + (
+            GROWING if any(_grows(rows[stage.name], plan) for stage in chosen if stage.per_s == per_s) else ""
+        ),
     )
+
+
+def _tried(stage: Stage, rows: Sequence[Served], plan: ExperimentPlan) -> Tried:
+    return tried(
+        stage.per_s,
+        [row.is_good(plan.slo) for row in rows],
+        [closeness(row, plan.slo) for row in rows],
+    )
+
+
+def _grows(rows: Sequence[Served], plan: ExperimentPlan) -> bool:
+    """Whether requests came surely nearer to missing the aims the later they were due: a queue that still filled when the stage ended."""
+    near = [(row.due_ns / NS_PER_S, closeness(row, plan.slo)) for row in rows]
+    answered = [pair for pair in near if pair[1] < inf]
+    times, values = binned([at_s for at_s, _ in answered], [share for _, share in answered])
+    found = slope_of(times, values, plan.confidence)
+    return found is not None and found.low > 0
 
 
 def _ends(

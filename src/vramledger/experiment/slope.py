@@ -11,6 +11,7 @@ slowest; how slowly is not known, so each is weighed by how likely it makes the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import atan, cos, exp, hypot, inf, log, pi, sin, sqrt
 from statistics import fmean
 
@@ -20,16 +21,26 @@ MOST_BINS = 120
 COSINES = 24
 FEWEST = 32
 """Fewer values have too few slow cosines."""
+NEGLIGIBLE = 25.0
+"""A memory that is e^25 times less likely than another moves no quantile that is asked for."""
+HALVINGS = 48
 _MEMORIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, inf)
 """How often noise forgets in a stretch: 0 is a random walk, infinity forgets at once."""
 
 
 class Slope(Struct, frozen=True, kw_only=True):
-    """A slope in the series' unit a unit of time, with the ends of its interval."""
+    """A slope in the series' unit a unit of time, with the ends of its interval; and those of the interval that holds with the same
+    confidence for as many series at once as were asked about."""
 
     value: float
     low: float
     high: float
+    low_of_all: float
+    high_of_all: float
+
+
+STILL = Slope(value=0.0, low=0.0, high=0.0, low_of_all=0.0, high_of_all=0.0)
+"""Of a series that never changes."""
 
 
 class _Fit(Struct, frozen=True):
@@ -38,8 +49,11 @@ class _Fit(Struct, frozen=True):
     log_weight: float
 
 
-def slope_of(times: Sequence[float], values: Sequence[float], confidence: float) -> Slope | None:
-    """Of values at about even times in rising order; None where there are fewer than 32 or no time passes."""
+def slope_of(
+    times: Sequence[float], values: Sequence[float], confidence: float, *, among: int = 1
+) -> Slope | None:
+    """Of values at about even times in rising order; None where there are fewer than 32 or no time passes. `among` so many series one
+    seems to grow by chance: their common interval leaves each the share of the doubt that falls to it (Bonferroni)."""
     count = len(values)
     if count < FEWEST or times[-1] <= times[0]:
         return None
@@ -47,26 +61,42 @@ def slope_of(times: Sequence[float], values: Sequence[float], confidence: float)
     rises = [value - level for value in values]
     scale = max(map(abs, rises))
     if scale <= abs(level) * 1e-12:
-        return Slope(value=0.0, low=0.0, high=0.0)
+        return STILL
     span = times[-1] - times[0]
     line, seen = [], []
     for number in range(1, min(COSINES, count // 4) + 1):
-        waves = [cos(pi * number * (place + 0.5) / count) for place in range(count)]
-        line.append(sum(wave * (time - middle) for wave, time in zip(waves, times, strict=True)) / span)
-        seen.append(sum(wave * rise for wave, rise in zip(waves, rises, strict=True)) / scale)
-    fits = [_fitted(line, seen, memory) for memory in _MEMORIES]
-    most = max(fit.log_weight for fit in fits)
+        slow = _kept_wave(number, count)
+        line.append(sum(part * (time - middle) for part, time in zip(slow, times, strict=True)) / span)
+        seen.append(sum(part * rise for part, rise in zip(slow, rises, strict=True)) / scale)
+    found = [_fitted(line, seen, memory) for memory in _MEMORIES]
+    most = max(fit.log_weight for fit in found)
+    fits = [fit for fit in found if fit.log_weight > most - NEGLIGIBLE]
     weights = [exp(fit.log_weight - most) for fit in fits]
     freedom = len(line) - 1
     unit = scale / span
     tail = (1 - confidence) / 2
+    low, high = (unit * _mixed_quantile(fits, weights, freedom, share) for share in (tail, 1 - tail))
+    low_of_all, high_of_all = low, high
+    if among > 1:
+        low_of_all, high_of_all = (
+            unit * _mixed_quantile(fits, weights, freedom, share)
+            for share in (tail / among, 1 - tail / among)
+        )
+    middle_slope = sum(weight * fit.slope for weight, fit in zip(weights, fits, strict=True)) / sum(weights)
     return Slope(
-        value=unit
-        * sum(weight * fit.slope for weight, fit in zip(weights, fits, strict=True))
-        / sum(weights),
-        low=unit * _mixed_quantile(fits, weights, freedom, tail),
-        high=unit * _mixed_quantile(fits, weights, freedom, 1 - tail),
+        value=unit * middle_slope, low=low, high=high, low_of_all=low_of_all, high_of_all=high_of_all
     )
+
+
+def wave(number: int, count: int) -> list[float]:
+    """A cosine of `number` half turns over `count` places."""
+    return [cos(pi * number * (place + 0.5) / count) for place in range(count)]
+
+
+@lru_cache(maxsize=COSINES * 16)
+def _kept_wave(number: int, count: int) -> list[float]:
+    """Most series are cut into as many bins."""
+    return wave(number, count)
 
 
 def _fitted(line: Sequence[float], seen: Sequence[float], memory: float) -> _Fit:
@@ -112,7 +142,7 @@ def _mixed_quantile(fits: Sequence[_Fit], weights: Sequence[float], freedom: int
 
 
 def _halved(below: Callable[[float], float], share: float, low: float, high: float) -> float:
-    for _ in range(80):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         if below(middle) < share:
             low = middle
