@@ -57,12 +57,12 @@ def test_the_interval_holds_the_slope_as_often_as_it_says(memory: float) -> None
     random = Random(5)
     times = [float(at) for at in range(120)]
     held = 0
-    for _ in range(200):
+    for _ in range(100):
         noise = wandering(random, 120, memory)
         found = slope_of(times, [0.01 * at + rest for at, rest in zip(times, noise, strict=True)], 0.9)
         assert found is not None
         held += found.low <= 0.01 <= found.high
-    assert held >= 172  # 180 expected; fewer than 172 has a chance of 3 %, were it 90 %
+    assert held >= 84  # 90 expected; fewer than 84 has a chance of 2 %, were it 90 %
 
 
 def test_a_planted_leak_is_found_with_its_size() -> None:
@@ -95,6 +95,19 @@ def test_memory_that_filled_up_at_first_is_flat() -> None:
     (found,) = trends(memory_samples(values))
     assert found.verdict == "flat"
     assert "then stayed" in found.words
+
+
+def test_one_of_many_that_seems_to_grow_is_not_said_to() -> None:
+    random = Random(9)
+    samples = [
+        Sample(at_s=at, source=f"proc:{pid}", name="rss_bytes", value=int(GIB + 8 * MIB * rest), pid=pid)
+        for pid in range(40)
+        for at, rest in enumerate(wandering(random, 120, 0.8))
+    ]
+    found = trends(samples, confidence=0.8, allowances={"rss_bytes": 0.0})
+    assert len(found) == 40
+    assert any(trend.low_per_hour > 0 or trend.high_per_hour < 0 for trend in found)
+    assert all(trend.verdict == "untold" for trend in found)
 
 
 def test_what_never_changes_is_flat_and_what_is_short_is_untold() -> None:

@@ -12,12 +12,14 @@ from msgspec import Struct
 from vramledger.experiment.load_figures import at_once
 from vramledger.experiment.result import Trend
 from vramledger.experiment.served import Served
-from vramledger.experiment.slope import Slope, binned, slope_of
+from vramledger.experiment.slope import STILL, Slope, binned, slope_of
 from vramledger.observation import Sample
 from vramledger.units import MIB, format_bytes
 
 SHORTEST_S = 60.0
 """A shorter stretch says nothing of hours."""
+MOST_OF_IT = 0.9
+"""The bins at the ends have their middles within the stretch."""
 S_PER_HOUR = 3600
 NS_PER_S = 1_000_000_000
 LEAST_BYTES = 16 * MIB
@@ -71,29 +73,34 @@ def trends(
 ) -> tuple[Trend, ...]:
     """One for each quantity of each source over the stretch that the samples and rows are of, in the order memory, pool, rates, latency.
 
-    `allowances` are growths an hour, by quantity, that replace the usual ones. The interval is `slope_of`'s. What rose at first and then
+    `allowances` are growths an hour, by quantity, that replace the usual ones. The interval is `slope_of`'s. Of many quantities looked at one
+    seems to grow by chance: one grows or falls only where that is sure for all of them at once. What moved at first and then
     stayed, by the second half of the stretch, is flat; where the halves leave it open it is untold.
     """
     readings = list(samples)
     found = [*_memory(readings), *_at_rest(readings), *_rates(readings), *_latencies(served)]
     given = allowances or {}
-    return tuple(_trend(series, given.get(series.name, series.allowance), confidence) for series in found)
-
-
-def _trend(series: _Series, allowance: float, confidence: float) -> Trend:
-    times, values = binned(series.times, series.values, middle=series.middle)
-    whole = (
-        slope_of(times, values, confidence) if times and times[-1] - times[0] >= SHORTEST_S * 0.9 else None
+    among = max(sum(len(set(series.values)) > 1 for series in found), 1)
+    return tuple(
+        _trend(series, given.get(series.name, series.allowance), confidence, among) for series in found
     )
+
+
+def _trend(series: _Series, allowance: float, confidence: float, among: int) -> Trend:
+    times, values = binned(series.times, series.values, middle=series.middle)
+    lasts = bool(times) and times[-1] - times[0] >= SHORTEST_S * MOST_OF_IT
+    whole = slope_of(times, values, confidence, among=among) if lasts else None
     tenth = max(len(values) // 10, 1)
     first, last = (fmean(values[:tenth]), fmean(values[-tenth:])) if values else (0.0, 0.0)
-    hourly = Slope(value=0.0, low=0.0, high=0.0) if whole is None else _hourly(whole)
+    hourly = STILL if whole is None else _hourly(whole)
     verdict: Verdict = "untold"
     words = "too short or too few readings to say"
     if whole is not None:
-        half = [place for place, time in enumerate(times) if time >= (times[0] + times[-1]) / 2]
-        late = slope_of(times[half[0] :], values[half[0] :], confidence)
-        verdict, words = _verdict(hourly, None if late is None else _hourly(late), allowance, series.unit)
+        half = next(place for place, time in enumerate(times) if time >= (times[0] + times[-1]) / 2)
+        late = slope_of(times[half:], values[half:], confidence)
+        verdict, words = _verdict(
+            hourly, None if late is None else _hourly(late), allowance, series.unit, among
+        )
     return Trend(
         name=series.name,
         source=series.source,
@@ -111,21 +118,29 @@ def _trend(series: _Series, allowance: float, confidence: float) -> Trend:
     )
 
 
-def _verdict(whole: Slope, late: Slope | None, allowance: float, unit: str) -> tuple[Verdict, str]:
+def _verdict(
+    whole: Slope, late: Slope | None, allowance: float, unit: str, among: int
+) -> tuple[Verdict, str]:
     told = f"{shown(whole.value, unit)} an hour ({shown(whole.low, unit)} to {shown(whole.high, unit)})"
     if _is_within(whole, allowance):
         return "flat", f"does not grow: {told}, {shown(allowance, unit)} allowed"
     if late is not None and _is_within(late, allowance):
         return "flat", f"moved at first and then stayed: {shown(late.value, unit)} an hour in the second half"
-    directions: tuple[tuple[int, Verdict, float], ...] = (
-        (1, "grows", whole.low),
-        (-1, "falls", -whole.high),
+    directions: tuple[tuple[int, Verdict, float, float], ...] = (
+        (1, "grows", whole.low, whole.low_of_all),
+        (-1, "falls", -whole.high, -whole.high_of_all),
     )
-    for sign, does, least in directions:
-        if least > allowance:
-            if late is None or sign * late.value > allowance:
-                return does, f"{does} by {told}"
+    for sign, does, least, least_of_all in directions:
+        if least <= allowance:
+            continue
+        if late is not None and sign * late.value <= allowance:
             return "untold", f"{does} by {told}, less so in the second half: a longer stretch would tell"
+        if least_of_all > allowance:
+            return does, f"{does} by {told}"
+        return (
+            "untold",
+            f"{does} by {told}, as one of {among} looked at may by chance: a longer stretch would tell",
+        )
     return "untold", f"too noisy or too short to say: {told}"
 
 
@@ -143,7 +158,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def _hourly(slope: Slope) -> Slope:
-    return Slope(value=slope.value * S_PER_HOUR, low=slope.low * S_PER_HOUR, high=slope.high * S_PER_HOUR)
+    return Slope(**{name: getattr(slope, name) * S_PER_HOUR for name in slope.__struct_fields__})
 
 
 def _memory(readings: Sequence[Sample]) -> list[_Series]:
