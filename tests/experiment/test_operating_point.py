@@ -8,6 +8,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from vramledger.experiment.goodput import (
     Tried,
@@ -145,9 +146,29 @@ def test_what_binds_is_the_pool_where_it_was_full_and_memory_where_the_engine_fa
         stage_of(name, float(name), found, kv_usage_peak_ratio=0.2 if name == "3" else 0.99)
         for name, found in rows.items()
     ]
-    failure = Failure(step=Step.SHORT, at_s=1.0)
     assert operating_point(stages, lambda stage: rows[stage.name], PLAN).binds == "kv"
-    assert operating_point(stages, lambda stage: rows[stage.name], PLAN, failure=failure).binds == "memory"
+    short = Failure(step=Step.SHORT, at_s=1.0, stage="12", classification="decode-growth")
+    assert operating_point(stages, lambda stage: rows[stage.name], PLAN, failure=short).binds == "memory"
+
+
+def test_a_load_at_which_the_engine_ended_is_not_held_nor_is_any_above() -> None:
+    rows = measured_at([2.0, 3.0, 4.0])
+    stages = [stage_of(name, float(name), found) for name, found in rows.items()]
+    cut_off = replace(stage_of("5", 5.0, rows["4"]), is_whole=False)
+    failure = Failure(step=Step.SHORT, at_s=1.0, stage="5")
+    point = operating_point([*stages, cut_off], lambda stage: rows[stage.name], PLAN, failure=failure)
+    assert (point.per_s, point.beyond_per_s, point.high_per_s) == (4.0, 5.0, 5.0)
+    assert (point.binds, point.is_limit_of_load) == ("the engine's end", False)
+    steady = replace(stage_of("steady", 3.0, rows["3"]), is_whole=False, step=Step.STEADY)
+    leak = Failure(step=Step.STEADY, at_s=1.0, stage="steady", classification="fragmentation")
+    point = operating_point([*stages, steady], lambda stage: rows[stage.name], PLAN, failure=leak)
+    assert (point.per_s, point.beyond_per_s, point.binds) == (2.0, 3.0, "memory")
+    assert "the engine ended (memory)" in point.words
+    nothing = operating_point([cut_off], lambda stage: rows[stage.name], PLAN, failure=failure)
+    assert (nothing.per_s, nothing.beyond_per_s) == (0.0, 5.0)
+    restart = Failure(step=Step.RESTART, at_s=1.0, stage="restart", classification="recovery")
+    point = operating_point(stages, lambda stage: rows[stage.name], PLAN, failure=restart)
+    assert (point.per_s, point.is_limit_of_load, point.binds) == (4.0, True, "")
 
 
 def test_without_stages_nothing_is_claimed() -> None:

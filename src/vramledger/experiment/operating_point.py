@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
+from vramledger.diagnosis.terms import FailureClass
 from vramledger.experiment.goodput import Crossing, Tried, crossing_of, fitted, joined, tried
 from vramledger.experiment.load_figures import NS_PER_S
 from vramledger.experiment.misses import closeness, misses
@@ -17,6 +18,7 @@ from vramledger.simulation.summary import FULL
 KV = "kv"
 GROWING = "; requests took ever longer there until the stage ended, so that less may hold for long"
 MEMORY = "memory"
+ENDED = "the engine's end"
 _CLIMBED = (Step.SHORT, Step.MIXED, Step.STEADY)
 
 
@@ -35,12 +37,16 @@ def operating_point(
     the load at which goodput crosses the aim, straight between the loads tried. A stage counts at the load that it was to have, its requests in the
     order in which they were due. Where every load held, the interval ends at the largest, and more was not tried; where the upper end may lie
     above all that was tried, it is the largest load tried and the words say so. So do they where requests at the point came ever nearer to missing
-    the aims while the stage lasted.
+    the aims while the stage lasted. A load at which the engine ended (`failure` names its stage, which `stages` has, whole or not) is not held,
+    nor is any above it, whatever was measured there before.
     """
-    chosen = [stage for stage in stages if stage.step in _CLIMBED and stage.is_whole]
-    kinds = {stage.kind for stage in chosen}
+    climbed = [stage for stage in stages if stage.step in _CLIMBED]
+    kinds = {stage.kind for stage in climbed if stage.is_whole}
     wanted = kind or (Kind.MIXED if Kind.MIXED in kinds else Kind.SHORT)
-    chosen = [stage for stage in chosen if stage.kind is wanted and stage.measured.offered]
+    climbed = [stage for stage in climbed if stage.kind is wanted]
+    chosen = [stage for stage in climbed if stage.is_whole and stage.measured.offered]
+    ended = [stage.per_s for stage in climbed if failure is not None and stage.name == failure.stage]
+    most = min(ended, default=inf)
     rows = {stage.name: sorted(rows_of(stage), key=lambda row: (row.due_ns, row.number)) for stage in chosen}
     points = joined([_tried(stage, rows[stage.name], plan) for stage in chosen])
     if not points:
@@ -52,16 +58,24 @@ def operating_point(
             goodput=0.0,
             risk=1.0,
             headroom_bytes=headroom_bytes,
-            words="no whole stage of requests was measured",
+            beyond_per_s=None if most == inf else most,
+            binds="" if most == inf else _ending(failure),
+            words="no whole stage of requests was measured"
+            + ("" if most == inf else f"; the engine ended at {most:.4g}/s"),
         )
     shares = fitted(points)
-    held = [place for place, share in enumerate(shares) if share >= plan.goodput]
+    held = [
+        place for place, share in enumerate(shares) if share >= plan.goodput and points[place].per_s < most
+    ]
     per_s = points[held[-1]].per_s if held else 0.0
     goodput = shares[held[-1]] if held else shares[0]
-    beyond = points[len(held)].per_s if len(held) < len(points) else None
+    beyond = min((point.per_s for point in points[len(held) :]), default=inf)
     crossing = crossing_of(points, aim=plan.goodput, confidence=plan.confidence, seed=plan.seed)
-    low, high = _ends(points, crossing, per_s, is_limit=beyond is None)
-    binds = _binds([stage for stage in chosen if stage.per_s == beyond], rows, plan, failure)
+    low, high, is_open = _ends(points, crossing, per_s, most, is_limit=beyond == inf == most)
+    if most <= beyond:
+        beyond, binds = most, "" if most == inf else _ending(failure)
+    else:
+        binds = _binds([stage for stage in chosen if stage.per_s == beyond], rows, plan)
     return OperatingPoint(
         per_s=per_s,
         low_per_s=low,
@@ -69,11 +83,11 @@ def operating_point(
         confidence=plan.confidence,
         goodput=goodput,
         risk=1 - goodput,
-        beyond_per_s=beyond,
+        beyond_per_s=None if beyond == inf else beyond,
         binds=binds,
         headroom_bytes=headroom_bytes,
-        is_limit_of_load=beyond is None,
-        words=_words(per_s, low, high, goodput, beyond, binds, plan, crossing)
+        is_limit_of_load=beyond == inf,
+        words=_words(per_s, low, high, goodput, beyond, binds, plan, is_open=is_open)
         + (
             GROWING if any(_grows(rows[stage.name], plan) for stage in chosen if stage.per_s == per_s) else ""
         ),
@@ -98,26 +112,26 @@ def _grows(rows: Sequence[Served], plan: ExperimentPlan) -> bool:
 
 
 def _ends(
-    points: Sequence[Tried], crossing: Crossing, per_s: float, *, is_limit: bool
-) -> tuple[float, float]:
+    points: Sequence[Tried], crossing: Crossing, per_s: float, most: float, *, is_limit: bool
+) -> tuple[float, float, bool]:
+    """The interval's ends, and whether more may hold than was tried."""
     low = min(crossing.low_per_s, per_s)
     if is_limit:
-        return low, per_s
-    return low, max(points[-1].per_s if crossing.high_per_s is None else crossing.high_per_s, per_s)
+        return low, per_s, True
+    if crossing.high_per_s is None or crossing.high_per_s > most:
+        return low, max(points[-1].per_s if most == inf else most, per_s), most == inf
+    return low, max(crossing.high_per_s, per_s), False
 
 
-def _binds(
-    beyond: Sequence[Stage],
-    rows: dict[str, list[Served]],
-    plan: ExperimentPlan,
-    failure: Failure | None,
-) -> str:
-    """What is missed first at the least load beyond the point: memory where the engine failed for it, the pool where it was full or requests were
-    preempted, else the aim that most requests missed."""
-    if failure is not None:
-        return MEMORY
-    if not beyond:
-        return ""
+def _ending(failure: Failure | None) -> str:
+    """Memory where the failure has one of the classes of a lack of it."""
+    lacks = failure is not None and failure.classification not in ("", FailureClass.NONE)
+    return MEMORY if lacks else ENDED
+
+
+def _binds(beyond: Sequence[Stage], rows: dict[str, list[Served]], plan: ExperimentPlan) -> str:
+    """What is missed first at the least load beyond the point: the pool where it was full or requests were preempted, else the aim that most
+    requests missed."""
     for stage in beyond:
         figures = stage.measured
         if (figures.kv_usage_peak_ratio or 0.0) >= FULL or figures.preemptions:
@@ -131,22 +145,21 @@ def _words(
     low: float,
     high: float,
     goodput: float,
-    beyond: float | None,
+    beyond: float,
     binds: str,
     plan: ExperimentPlan,
-    crossing: Crossing,
+    *,
+    is_open: bool,
 ) -> str:
-    aim = f"{plan.goodput:.1%} of requests within the aims"
+    missed = (
+        f"the engine ended ({binds})"
+        if binds in (MEMORY, ENDED)
+        else f"the aims are missed, first by {binds}"
+    )
     if not per_s:
-        least = "" if beyond is None else f"; at {beyond:.4g}/s {goodput:.1%} were, the least load tried"
-        return f"no load tried has {aim}{least}{f' ({binds})' if binds else ''}"
+        return f"no load tried holds; at {beyond:.4g}/s {missed}; {goodput:.1%} of requests were within the aims at the least load"
     told = f"{per_s:.4g} requests/s: {goodput:.1%} of them within the aims"
-    if beyond is None:
+    if beyond == inf:
         return f"{told}; every load tried held, more was not tried (at least {low:.4g}/s at {plan.confidence:.0%})"
-    upper = (
-        f"{high:.4g}/s" if crossing.high_per_s is not None else f"{high:.4g}/s, the largest tried, or more"
-    )
-    return (
-        f"{told}, by {plan.confidence:.0%} between {low:.4g} and {upper}; "
-        f"at {beyond:.4g}/s the aims are missed{f', first {binds}' if binds else ''}"
-    )
+    upper = f"{high:.4g}/s, the largest tried, or more" if is_open else f"{high:.4g}/s"
+    return f"{told}, by {plan.confidence:.0%} between {low:.4g} and {upper}; at {beyond:.4g}/s {missed}"
