@@ -117,6 +117,7 @@ def test_samples_tell_preemptions_running_and_the_pools_peak() -> None:
 def test_a_pool_told_in_tokens_is_a_share_of_its_size() -> None:
     samples = [reading(1, "kv_used_tokens", 300), reading(2, "kv_used_tokens", 500)]
     assert figures_of([], Slo(), samples=samples, pool_tokens=1000).kv_usage_peak_ratio == 0.5
+    assert figures_of([], Slo(), samples=samples, pool_tokens=400).kv_usage_peak_ratio == 1.0
     assert figures_of([], Slo(), samples=samples).kv_usage_peak_ratio is None
 
 

@@ -111,14 +111,15 @@ def _running_peak(samples: Iterable[Sample]) -> float | None:
 
 
 def _kv_peak(samples: Sequence[Sample], pool_tokens: int | None) -> float | None:
-    """The fullest that any replica's pool was."""
+    """The fullest that any replica's pool was; tokens that several sequences share may be told of each, and fill a pool no more than
+    once."""
     told = max((float(item.value) for item in samples if item.name == "kv_usage_ratio"), default=None)
     if told is not None:
         return told
     sizes = [item.value for item in samples if item.name == "kv_pool_tokens" and item.value > 0]
     whole = pool_tokens or (max(sizes) if sizes else None)
     used = max((item.value for item in samples if item.name == "kv_used_tokens"), default=None)
-    return None if whole is None or used is None else used / whole
+    return None if whole is None or used is None else min(used / whole, 1.0)
 
 
 def _per_s(count: int, span_ns: int) -> float:

@@ -160,6 +160,12 @@ def _words(
         return f"no load tried holds; at {beyond:.4g}/s {missed}; {goodput:.1%} of requests were within the aims at the least load"
     told = f"{per_s:.4g} requests/s: {goodput:.1%} of them within the aims"
     if beyond == inf:
-        return f"{told}; every load tried held, more was not tried (at least {low:.4g}/s at {plan.confidence:.0%})"
+        least = f"at least {low:.4g}/s" if low else "too few requests to say at least how much"
+        return f"{told}; every load tried held, more was not tried ({least} at {plan.confidence:.0%})"
     upper = f"{high:.4g}/s, the largest tried, or more" if is_open else f"{high:.4g}/s"
-    return f"{told}, by {plan.confidence:.0%} between {low:.4g} and {upper}; at {beyond:.4g}/s {missed}"
+    between = (
+        f"between {low:.4g} and {upper}"
+        if low
+        else f"at most {upper}, too few requests to say at least how much"
+    )
+    return f"{told}, by {plan.confidence:.0%} {between}; at {beyond:.4g}/s {missed}"
