@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
+.PHONY: bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -170,6 +170,16 @@ gateway-shown: $(VENV)/.dev
 	$(BIN)/python -m tools.gateway_shown load --engine $(ENGINE) $(if $(wildcard $(VLLM_VENV)),--venv "$(VLLM_VENV)") --json build/gateway-load.json
 	$(BIN)/python -m tools.gateway_shown cancels --json build/gateway-cancels.json
 	$(BIN)/python -m tools.gateway_shown kills --json build/gateway-kills.json
+
+# The load of an experiment beside other load generators, before a server whose instants are known (ten minutes with both): AIPERF and
+# GUIDELLM are environments that have them (python -m venv .aiperf; .aiperf/bin/pip install aiperf==0.13.0; guidellm==0.8.1).
+bench-load: $(VENV)/.dev
+	$(BIN)/python -m tools.load_generators $(if $(AIPERF),--aiperf "$(AIPERF)") $(if $(GUIDELLM),--guidellm "$(GUIDELLM)") --json build/load-generators.json
+
+# Whole capacity experiments on a real engine, straight and through the gateway, and their page (an hour and a half each; OPTIONS="--quick": minutes).
+experiment-shown: $(VENV)/.dev
+	$(BIN)/python -m tools.experiment_shown run --engine $(ENGINE) $(if $(wildcard $(VLLM_VENV)),--venv "$(VLLM_VENV)") -- $(OPTIONS)
+	$(BIN)/python -m tools.experiment_shown page
 
 # Hostile HTTP and JSON at the gateway's door, before engines that read HTTP by other parsers: SECONDS for each of four, or SEED=N for one known run.
 SECONDS ?= 60

@@ -128,7 +128,9 @@ def figures(
         row["processor s"] * 10_000 / sum(one.sent_events for one in notes), 2
     )
     if case.stopped_s:
-        row["due"] = sum(1 for _ in gaps_s(case)) if name == "vramledger" else round(case.per_s * case.seconds)
+        row["due"] = (
+            sum(1 for _ in gaps_s(case)) if name == "vramledger" else round(case.per_s * case.seconds)
+        )
     return row
 
 
@@ -139,9 +141,9 @@ def run(
     samples: list[tuple[int, float]] = []
     with (folder / "output.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder if "/bin/" in command[0] and "-m" not in command else None,
-            env={**os.environ, **theirs.ONE_PROCESS}, preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **theirs.ONE_PROCESS}
         )  # fmt: skip
+    os.sched_setaffinity(process.pid, cores)
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(process.pid, samples, ended))
     watching.start()
@@ -205,10 +207,8 @@ def served(cores: set[int]) -> Iterator[int]:
     """The server's port."""
     port = free_port()
     with ExitStack() as stack:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tools.load_generators.server", str(port)],
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+        process = subprocess.Popen([sys.executable, "-m", "tools.load_generators.server", str(port)])
+        os.sched_setaffinity(process.pid, cores)
         stack.callback(process.wait, 30)
         stack.callback(process.kill)
         end = time.monotonic() + 30
@@ -230,9 +230,7 @@ def _get(port: int, path: str) -> bytes:
 
 
 def _post(port: int, body: bytes) -> None:
-    with urlopen(
-        Request(f"http://127.0.0.1:{port}/script", data=body, method="POST"), timeout=30
-    ) as answer:
+    with urlopen(Request(f"http://127.0.0.1:{port}/script", data=body, method="POST"), timeout=30) as answer:
         answer.read()
 
 

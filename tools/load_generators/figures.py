@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -28,9 +29,7 @@ def streams(notes: Sequence[Note], told: Told, due_ns: Sequence[int] | None) -> 
     """How far what was told is from what was, at the median and the 99th percentile, in milliseconds. `due_ns` is the schedule that was to be
     kept (None: the generator drew its own)."""
     true_first = [one.first_ns - one.read_ns for one in notes if one.first_ns >= 0]
-    true_gap = [
-        (one.last_ns - one.first_ns) // (one.sent_events - 1) for one in notes if one.sent_events > 1
-    ]
+    true_gap = [(one.last_ns - one.first_ns) // (one.sent_events - 1) for one in notes if one.sent_events > 1]
     span_ns = notes[-1].read_ns - notes[0].read_ns
     found: dict[str, Any] = {
         "requests": len(notes),
@@ -52,9 +51,7 @@ def streams(notes: Sequence[Note], told: Told, due_ns: Sequence[int] | None) -> 
 
 def arrivals(notes: Sequence[Note]) -> dict[str, Any]:
     """The process that the server saw: the variation of its gaps (1 of a Poisson process), and how much a gap says of the next few (0)."""
-    gaps = [
-        later.read_ns - earlier.read_ns for earlier, later in zip(notes[:-1], notes[1:], strict=True)
-    ]
+    gaps = [later.read_ns - earlier.read_ns for earlier, later in pairwise(notes)]
     mean = statistics.fmean(gaps)
     return {
         "requests": len(notes),

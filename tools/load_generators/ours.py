@@ -1,6 +1,6 @@
 """This repository's own load, as `vramledger experiment` sends it, in a process of its own like the others.
 
-    python -m tools.load_generators.ours PORT CASE.json TOLD.json
+python -m tools.load_generators.ours PORT CASE.json TOLD.json
 """
 
 from __future__ import annotations

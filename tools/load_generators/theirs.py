@@ -43,7 +43,13 @@ def write_trace(case: Case, path: Path) -> None:
 def aiperf_command(venv: Path, case: Case, port: int, folder: Path) -> list[str]:
     """One worker and one process for records: it has one core."""
     write_trace(case, folder / "trace.jsonl")
-    scheduled = ["--input-file", str(folder / "trace.jsonl"), "--custom-dataset-type", "mooncake_trace", "--fixed-schedule"]
+    scheduled = [
+        "--input-file",
+        str(folder / "trace.jsonl"),
+        "--custom-dataset-type",
+        "mooncake_trace",
+        "--fixed-schedule",
+    ]
     drawn = [
         "--request-rate", f"{case.per_s}", "--arrival-pattern", case.arrivals, "--benchmark-duration", f"{case.seconds}",
         "--synthetic-input-tokens-mean", str(case.prompt_tokens), "--synthetic-input-tokens-stddev", "0",
