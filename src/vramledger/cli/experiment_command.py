@@ -148,16 +148,32 @@ def _died(problem: EngineDied, *, as_json: bool) -> int:
     return problem.exit_code
 
 
+def _write_audit(out: Path) -> None:
+    from vramledger.cli.document_files import manifest_from
+    from vramledger.manifest.audit import Policy, audit
+    from vramledger.report.audit_document import audit_document
+    from vramledger.whole_file import write_document_file
+
+    path = out / "manifest.json"
+    if not path.exists():
+        return
+    manifest = manifest_from(str(path)).document
+    policy = Policy.RELEASE
+    document = audit_document(manifest, audit(manifest, policy=policy), policy=policy, file=str(path))
+    write_document_file(document, out / "audit.json")
+
+
 def _print(found: Experiment, out: Path, *, as_json: bool) -> None:
     from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.report.experiment_page import write_experiment_page
     from vramledger.report.experiment_text import experiment_lines
 
+    _write_audit(out)
     write_experiment_page(out, found)
     if as_json:
         write_document(found)
-        return
-    write_page(experiment_lines(found, width=page_width(), out=out))
+    else:
+        write_page(experiment_lines(found, width=page_width(), out=out))
 
 
 def _text(name: str, flag: str, metavar: str, text: str, group: str) -> GroupedOption:

@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vramledger.errors import FlagError, InputError
 from vramledger.experiment.plan import ExperimentPlan
-from vramledger.models.sources.bounded_file import quote
+from vramledger.telemetry.engine_process import launch_words
 from vramledger.telemetry.web import checked_url
 
 HOST = "127.0.0.1"
@@ -50,43 +51,30 @@ def checked_order(order: Order) -> Order:
             "--engine-url and --gateway are of a --target that is a gateway; the engine of --launch is asked itself",
             flag="gateway" if order.gateway_url else "engine_url",
         )
-    if (order.gateway_url is None) != (order.engine_url is None):
-        raise FlagError(
-            "a gateway needs both --gateway URL (its admin address) and --engine-url URL (the engine behind it)",
-            flag="gateway",
-        )
-    if order.launch is not None:
-        launch_words(order.launch, order.model, 1)
+    launched_words(order)
     changes = {
         name: checked_url(address)
         for name in ("target", "engine_url", "gateway_url")
         if (address := getattr(order, name)) is not None
     }
-    from msgspec.structs import replace
-
     return replace(order, **changes)
 
 
-def launch_words(launch: str, model: str | None, port: int) -> tuple[str, ...]:
-    """The command that is started. Raises FlagError for a text that names something else in braces, or that no shell would split."""
-    try:
-        words = shlex.split(launch)
-        found = tuple(word.format(model=model or "", host=HOST, port=port) for word in words)
-    except (ValueError, KeyError, IndexError, AttributeError) as problem:
-        raise FlagError(
-            f"--launch cannot be read: {problem}; it may hold {{model}}, {{host}} and {{port}}",
-            flag="launch",
-            value=quote(launch, 200),
-        ) from None
-    if not found:
-        raise FlagError("--launch is empty", flag="launch")
-    if "{port}" not in launch:
+def launched_words(order: Order) -> tuple[str, ...]:
+    """The command with its model, its host and port left open; empty where an engine is asked that runs. Raises FlagError for one
+    that cannot be read."""
+    if order.launch is None:
+        return ()
+    if "{port}" not in order.launch:
         raise FlagError(
             "--launch has no {port}: the engine is to listen on a free one of this machine", flag="launch"
         )
-    if "{model}" in launch and model is None:
+    if "{model}" in order.launch and order.model is None:
         raise FlagError("--launch has {model}; say which by --model", flag="model")
-    return found
+    launch_words(order.launch, model=order.model or "", host=HOST, port=1)
+    return tuple(
+        word.replace("{model}", order.model or "") for word in shlex.split(order.launch)
+    )
 
 
 def need_libraries() -> None:

@@ -87,9 +87,9 @@ class Work:
         self.change(snapshots=(*self.now.snapshots, *snapshots))
 
     def add_checks(self, *checks: Check) -> None:
-        """In the place of those of the same name."""
-        names = {check.name for check in checks}
-        kept = tuple(one for one in self.now.checks if one.name not in names)
+        """In the place of those of the same name and step."""
+        names = {(check.name, check.step) for check in checks}
+        kept = tuple(one for one in self.now.checks if (one.name, one.step) not in names)
         self.change(checks=(*kept, *checks))
 
     def note(self, text: str) -> None:

@@ -1,0 +1,54 @@
+"""What is looked at apart from the ladders, at one load: prefixes, clients that leave, conversations that wait for tools."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from vramledger.experiment.drained import drained
+from vramledger.experiment.plan import Kind, Step
+from vramledger.experiment.result import Check
+from vramledger.release.experiment.climbing import LOOKED_AT, steady_per_s
+from vramledger.release.experiment.live import Live
+from vramledger.release.experiment.sending import made_requests, send
+from vramledger.release.experiment.work import Work
+
+RETURNED = "kv_returned"
+
+
+def prefix(work: Work, live: Live) -> None:
+    """The same load twice: prompts that begin alike, and the same without."""
+    per_s = steady_per_s(work, live)
+    for kind in (Kind.PREFIX_HIT, Kind.PREFIX_MISS):
+        if kind.value not in _names(work, Step.PREFIX):
+            send(work, live, step=Step.PREFIX, kind=kind, name=kind.value, per_s=per_s)
+
+
+def disturbed(work: Work, live: Live) -> None:
+    """Clients that leave, after which all that they had must come back; and agents, at as many requests a second."""
+    per_s = steady_per_s(work, live)
+    if Kind.CANCELLED.value not in _names(work, Step.DISTURBED):
+        before = live.watching.snapshot("before cancellations")
+        send(work, live, step=Step.DISTURBED, kind=Kind.CANCELLED, name=Kind.CANCELLED.value, per_s=per_s)
+        work.told("cancelled: waiting for what they had")
+        found = drained(live.watching, before, step=Step.DISTURBED, within_s=work.plan.drain_s)
+        work.add_checks(*(_of_cancellation(check) for check in found.checks))
+        work.add_snapshots(before, replace(found.snapshot, label="after cancellations"))
+    if Kind.TOOLS.value not in _names(work, Step.DISTURBED):
+        sessions = per_s / _requests_of_a_session(work, live)
+        send(work, live, step=Step.DISTURBED, kind=Kind.TOOLS, name=Kind.TOOLS.value, per_s=sessions)
+
+
+def _of_cancellation(check: Check) -> Check:
+    return replace(check, name=f"{check.name}_after_cancellation") if check.name == RETURNED else check
+
+
+def _requests_of_a_session(work: Work, live: Live) -> float:
+    _, requests = made_requests(
+        work, live, Kind.TOOLS, per_s=1.0, seconds=float(LOOKED_AT), seed=work.plan.seed
+    )
+    sessions = sum(one.parent is None for one in requests)
+    return len(requests) / sessions if sessions else 1.0
+
+
+def _names(work: Work, step: Step) -> set[str]:
+    return {stage.name for stage in work.stages(step)}

@@ -1,0 +1,150 @@
+"""One stage of load: made, foretold, sent, kept, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramledger.experiment.forecast import StageRun
+from vramledger.experiment.load import run_load
+from vramledger.experiment.load_figures import drift_of, figures_of
+from vramledger.experiment.plan import Kind, Step
+from vramledger.experiment.record_file import read_records, write_records
+from vramledger.experiment.result import Stage
+from vramledger.experiment.served import Served
+from vramledger.experiment.shapes import stage_requests
+from vramledger.release.experiment.guard import EngineEnded
+from vramledger.release.experiment.live import Live
+from vramledger.release.experiment.work import Work
+from vramledger.workload.request import Request, WorkloadHeader
+
+SEEDS_OF_A_STEP = 1_000
+SAY_EVERY_S = 0.5
+CUT_OFF = "cut off in the middle, to be sent anew"
+
+
+def made_requests(
+    work: Work, live: Live, kind: Kind, *, per_s: float, seconds: float, seed: int
+) -> tuple[WorkloadHeader, tuple[Request, ...]]:
+    """What would be sent: the same for the same plan and seed, on any day."""
+    return stage_requests(
+        work.plan,
+        kind,
+        per_s=per_s,
+        seconds=seconds,
+        seed=seed,
+        context_len=live.context_len,
+        pool_tokens=live.pool_tokens,
+        source=live.source,
+    )
+
+
+def send(
+    work: Work,
+    live: Live,
+    *,
+    step: Step,
+    kind: Kind,
+    name: str,
+    per_s: float,
+    seconds: float | None = None,
+    number: int = 0,
+) -> Stage:
+    """Send it and keep it. `seconds` None is as long as the plan's stages are, and longer where fewer requests than it wants would come.
+
+    Raises EngineEnded where the engine did not outlive it; what was sent until then is kept.
+    """
+    plan = work.plan
+    lasts_s = max(plan.stage_s, plan.stage_requests / per_s) if seconds is None else seconds
+    seed = seed_of(plan.seed, step, number)
+    header, requests = made_requests(work, live, kind, per_s=per_s, seconds=lasts_s, seed=seed)
+    what = f"{name}: {len(requests):,} requests in {lasts_s:.0f} s"
+    work.told(f"{what}, foretold first")
+    forecast = live.foretell(header, requests, plan.slo)
+    live.watching.mark(name)
+    came = _Came(work, what)
+    began_s = work.clock()
+
+    def kept(served: Sequence[Served], began_s: float, notes: Sequence[str], *, is_whole: bool) -> Stage:
+        ended_s = work.clock()
+        path, records = work.journal.records_of(name)
+        write_records(path, served)
+        samples = live.watching.between(began_s, ended_s)
+        stage = Stage(
+            step=step,
+            name=name,
+            kind=kind,
+            per_s=per_s,
+            seconds=lasts_s,
+            seed=seed,
+            began_s=began_s,
+            ended_s=ended_s,
+            records=records,
+            measured=figures_of(served, plan.slo, samples=samples, pool_tokens=live.pool_tokens),
+            forecast=forecast,
+            drift=drift_of(served),
+            is_whole=is_whole,
+            notes=(*header.notes, *notes),
+        )
+        work.add_stage(stage)
+        return stage
+
+    try:
+        with live.guard() as guard:
+            run = run_load(
+                live.server,
+                header,
+                requests,
+                seed=seed,
+                retries=plan.retries,
+                told=came,
+                stop=guard.stop.is_set,
+                kind=kind.value,
+            )
+    except (KeyboardInterrupt, SystemExit):
+        if came.rows:
+            kept(sorted(came.rows, key=lambda row: row.number), began_s, (CUT_OFF,), is_whole=False)
+        raise
+    live.watching.mark(f"after {name}")
+    notes = (*run.notes, guard.words) if guard.words else run.notes
+    stage = kept(run.served, run.began_s, notes, is_whole=run.is_whole and not guard.words)
+    if guard.words:
+        raise EngineEnded(name, guard.words)
+    work.told(f"{name}: {stage.measured.goodput:.0%} good")
+    learned = live.learn(StageRun(name=name, header=header, requests=requests, served=run.served))
+    if learned is not None:
+        work.change(latency_model=learned)
+    return stage
+
+
+class _Came:
+    """Rows as they come, so that those of a stage that is cut off are kept; and a word on how many there are."""
+
+    def __init__(self, work: Work, what: str) -> None:
+        self._work = work
+        self._what = what
+        self._said_s = 0.0
+        self.rows: list[Served] = []
+
+    def __call__(self, row: Served) -> None:
+        self.rows.append(row)
+        now_s = self._work.clock()
+        if now_s - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            self._work.told(f"{self._what}, {len(self.rows):,} ended")
+
+
+def runs_again(work: Work, live: Live, stages: Sequence[Stage]) -> None:
+    """Let the forecaster learn from stages that an earlier process sent: their requests are made again, their rows are in their files."""
+    for stage in stages:
+        header, requests = made_requests(
+            work, live, stage.kind, per_s=stage.per_s, seconds=stage.seconds, seed=stage.seed
+        )
+        served = read_records(work.journal.folder / stage.records)
+        live.runs.append(StageRun(name=stage.name, header=header, requests=requests, served=served))
+    if live.forecaster is not None and live.runs:
+        live.forecaster.fit(live.runs)
+
+
+def seed_of(seed: int, step: Step, number: int) -> int:
+    """Every stage has arrivals of its own, the same ones in every experiment of the same seed."""
+    return (seed * len(Step) + list(Step).index(step)) * SEEDS_OF_A_STEP + number
