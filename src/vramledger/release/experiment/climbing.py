@@ -30,7 +30,11 @@ def knee_per_s(work: Work, live: Live) -> float:
         stages = work.stages(step)
         held = Ladder(work.plan, 1.0).bracket(stages).held_per_s if stages else None
         if held is not None:
-            ratio = 1.0 if step is Step.MIXED else _tokens(work, live, Kind.SHORT) / _tokens(work, live, Kind.MIXED)
+            ratio = (
+                1.0
+                if step is Step.MIXED
+                else _tokens(work, live, Kind.SHORT) / _tokens(work, live, Kind.MIXED)
+            )
             return held * ratio
     raise Skipped("no load held that could be gone on with")
 

@@ -31,7 +31,9 @@ USUAL_CONTEXT = 2048
 class Live:
     """One for all steps. What a step finds out (pool, forecaster, what it measured) is put into it for those that follow."""
 
-    def __init__(self, order: Order, watching: Watching, launched: Launched | None, instance: Instance) -> None:
+    def __init__(
+        self, order: Order, watching: Watching, launched: Launched | None, instance: Instance
+    ) -> None:
         self.order = order
         self.watching = watching
         self.launched = launched
@@ -84,9 +86,7 @@ class Live:
         )
         return self.warm
 
-    def foretell(
-        self, header: WorkloadHeader, requests: Sequence[Request], slo: Slo
-    ) -> LoadFigures | None:
+    def foretell(self, header: WorkloadHeader, requests: Sequence[Request], slo: Slo) -> LoadFigures | None:
         """From the stages until now; None where nothing can be foretold."""
         if self.forecaster is None:
             return None
@@ -108,9 +108,7 @@ def live_engine(order: Order, watching: Watching, told: Told) -> Iterator[Live]:
         assert order.target is not None
         yield _found(order, watching, None, order.target)
         return
-    with Launched(
-        order.launch, folder=order.out, model=order.model or "", engine=order.engine
-    ) as launched:
+    with Launched(order.launch, folder=order.out, model=order.model or "", engine=order.engine) as launched:
         _, started = launched.start(watching, ready_s=order.ready_s, told=told)
         live = _found(order, watching, launched, launched.url)
         live.started = started

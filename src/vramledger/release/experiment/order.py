@@ -72,9 +72,7 @@ def launched_words(order: Order) -> tuple[str, ...]:
     if "{model}" in order.launch and order.model is None:
         raise FlagError("--launch has {model}; say which by --model", flag="model")
     launch_words(order.launch, model=order.model or "", host=HOST, port=1)
-    return tuple(
-        word.replace("{model}", order.model or "") for word in shlex.split(order.launch)
-    )
+    return tuple(word.replace("{model}", order.model or "") for word in shlex.split(order.launch))
 
 
 def need_libraries() -> None:

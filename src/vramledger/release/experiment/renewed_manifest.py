@@ -45,9 +45,7 @@ def renewed_manifest(
             sources=(*before.sources, *sources),
         )
     )
-    document = replace(
-        document, quantization=before.quantization, parameters=before.parameters, kv=before.kv
-    )
+    document = replace(document, quantization=before.quantization, parameters=before.parameters, kv=before.kv)
     return sealed(replace(document, not_evidenced=missing(document)))
 
 

@@ -46,9 +46,7 @@ def restart(work: Work, live: Live) -> None:
         _serve(live, found)
 
 
-def _load(
-    work: Work, live: Live, per_s: float, number: int
-) -> Callable[[str, threading.Event], LoadRun]:
+def _load(work: Work, live: Live, per_s: float, number: int) -> Callable[[str, threading.Event], LoadRun]:
     """A load as long as anything may last; an instance's ends when it is told to."""
     lasts_s = 2 * live.order.ready_s + 4 * work.plan.stage_s
     seed = seed_of(work.plan.seed, Step.RESTART, number)

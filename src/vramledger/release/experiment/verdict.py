@@ -13,16 +13,20 @@ from vramledger.units import format_bytes
 def verdict_of(found: Experiment) -> str:
     """The load that holds, at which aims and at what risk, what binds, what room is left; or that none does, or why nothing can be told."""
     point, failure = found.point, found.failure
-    ended = "" if failure is None else f"the engine ended in {failure.stage or failure.step.value}: {failure.words}"
+    ended = (
+        ""
+        if failure is None
+        else f"the engine ended in {failure.stage or failure.step.value}: {failure.words}"
+    )
     if point is None:
         return ended or "no load was measured, so nothing can be told"
     aims = f"{found.plan.goodput:.0%} of requests within {aims_text(found.plan.slo)}"
     if point.per_s <= 0:
-        return "; ".join(part for part in (f"no load that was tried holds {aims}", point.words, ended) if part)
-    parts = [
-        f"holds {point.per_s:.4g} requests/s ({point.low_per_s:.4g} to {point.high_per_s:.4g} at {point.confidence:.0%}) with {aims}, "
-        f"risk {point.risk:.1%}"
-    ]
+        return "; ".join(
+            part for part in (f"no load that was tried holds {aims}", point.words, ended) if part
+        )
+    interval = f"{point.low_per_s:.4g} to {point.high_per_s:.4g} at {point.confidence:.0%}"
+    parts = [f"holds {point.per_s:.4g} requests/s ({interval}) with {aims}, risk {point.risk:.1%}"]
     if point.is_limit_of_load:
         parts.append("more was not tried")
     elif point.binds:
