@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from vramledger.answer import Plan
 from vramledger.errors import InputError
@@ -91,6 +92,13 @@ def test_what_nobody_tells_is_said_to_be_a_default() -> None:
     assert found.settings.scheduler.max_num_batched_tokens == 2048
     assert found.settings.scheduler.max_num_seqs == 63
     assert len(found.notes) == 2 and all("a manifest settles it" in note for note in found.notes)
+
+
+def test_a_log_that_tells_tokens_alone_does_not_hide_the_blocks_that_the_engine_answers() -> None:
+    both = told("vllm", 64, 128)
+    logged = MeasuredPool(evidence=measured("this test's log"), tokens=IntRange(8192, 8192, 8192))
+    found = forecast_settings(None, replace(both, pools=(logged, *both.pools)))
+    assert (found.settings.layout.num_blocks, found.settings.layout.key_tokens) == (64, 128)
 
 
 @pytest.mark.parametrize(("cells", "blocks"), [(8192, 8192), (2048, 2048), (None, 2048)])

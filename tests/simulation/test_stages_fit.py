@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from vramledger.errors import InputError
 from vramledger.evidence import EvidenceKind, assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
+from vramledger.simulation.first_step import first_step
 from vramledger.simulation.settings import Fleet, SchedulerSettings, Scheduling, SimulationSettings
-from vramledger.simulation.stages_fit import StagesFit, TimedRun, first_step, fit_stages
+from vramledger.simulation.stages_fit import StagesFit, fit_stages
 from vramledger.simulation.step_fit import Timing
 from vramledger.simulation.step_log import NAMES, logged_run
 from vramledger.simulation.step_model import StepModel
+from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request
 
 US = 1_000_000
@@ -81,7 +83,7 @@ def timed(
 
 
 def fitted(settings: SimulationSettings, runs: list[TimedRun]) -> StagesFit:
-    return fit_stages(runs, replace(settings, step=first_step(runs)), source="this test")
+    return fit_stages(runs, settings, starts=[first_step(runs)], source="this test")
 
 
 @pytest.mark.parametrize("settings", [VLLM, LLAMACPP], ids=["vllm", "llama.cpp"])
@@ -121,7 +123,7 @@ def test_what_is_held_out_is_not_fitted_to() -> None:
 def test_no_constant_falls_below_the_devices_bound() -> None:
     high = replace(TRUE, overhead_ps=1, floor_ps=12_000 * US, kv_token_ps=US)
     run = timed(VLLM, 1.0)
-    found = fit_stages([run], replace(VLLM, step=high), least=high, source="this test")
+    found = fit_stages([run], VLLM, starts=[high], least=high, source="this test")
     for name in NAMES:
         assert getattr(found.step, name) >= getattr(high, name)
 
@@ -149,9 +151,9 @@ def test_where_a_fit_may_start_is_told_by_the_fastest() -> None:
 def test_too_few_times_and_several_replicas_are_refused() -> None:
     run = timed(VLLM, 1.0)
     with pytest.raises(InputError, match="7 timed requests: at least 8"):
-        fit_stages([replace(run, known=run.known[:7])], VLLM, source="this test")
+        fit_stages([replace(run, known=run.known[:7])], VLLM, starts=[TRUE], source="this test")
     with pytest.raises(InputError, match="one replica"):
-        fit_stages([run], replace(VLLM, fleet=Fleet(replicas=2)), source="this test")
+        fit_stages([run], replace(VLLM, fleet=Fleet(replicas=2)), starts=[TRUE], source="this test")
     with pytest.raises(InputError, match="comes before its first"):
         early = replace(run.known[0], end_ps=run.known[0].first_token_ps - 1)
-        fit_stages([replace(run, known=(early, *run.known[1:]))], VLLM, source="this test")
+        fit_stages([replace(run, known=(early, *run.known[1:]))], VLLM, starts=[TRUE], source="this test")

@@ -16,15 +16,17 @@ from vramledger.experiment.foretold import foretold_figures, foretold_rows
 from vramledger.experiment.result import LatencyModel, LoadFigures
 from vramledger.experiment.served import Served
 from vramledger.experiment.timed_run import timed_run
+from vramledger.simulation.first_step import first_step
 from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import SimulationSettings, Slo
-from vramledger.simulation.stages_fit import UNBOUND, TimedRun, first_step, fit_stages
+from vramledger.simulation.stages_fit import UNBOUND, fit_stages
 from vramledger.simulation.step_fit import FEWEST
 from vramledger.simulation.step_model import StepModel
+from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request, WorkloadHeader
 
 PS_PER_NS = 1_000
-MOST_TIMED = 800
+MOST_TIMED = 400
 """So many requests' times are fitted to, of each stage its first: more tell little more and take long."""
 SAMPLES = 2_048
 
@@ -83,10 +85,11 @@ class Forecaster:
         if sum(len(part.known) for part in parts) < FEWEST:
             return self.model
         try:
-            step = self.step or first_step(parts)
+            known = () if self.step is None else (self.step,)
             found = fit_stages(
                 parts,
-                replace(self._settings, step=step),
+                self._settings,
+                starts=(*known, first_step(parts)),
                 least=self._least,
                 outside_ps=0 if self.model is None else self.model.outside_ns * PS_PER_NS,
                 source=", ".join(run.name for run in runs),

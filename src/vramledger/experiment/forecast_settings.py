@@ -83,7 +83,7 @@ def forecast_settings(
             pool_tokens=None if pool is None else pool.engine_tokens,
             max_model_len=context_len,
         )
-        found = capacity_of(told, given, where=where)
+        found = capacity_of(_pool_first(told), given, where=where)
         notes += found.notes
         name = found.engine
         layout, scheduler = found.layout, _scheduler(found, settings, notes)
@@ -98,6 +98,14 @@ def forecast_settings(
         knows_step=step is not None,
         notes=tuple(notes),
     )
+
+
+def _pool_first(told: Measurement | None) -> Measurement | None:
+    """With the pool that has blocks before those of which only tokens are told, as logs do."""
+    if told is None:
+        return None
+    pools = sorted(told.pools, key=lambda pool: pool.num_blocks is None or not pool.block_size)
+    return replace(told, pools=tuple(pools))
 
 
 def _scheduler(capacity: Capacity, settings: Settings, notes: list[str]) -> SchedulerSettings:

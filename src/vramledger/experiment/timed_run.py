@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.experiment.served import Served
-from vramledger.simulation.stages_fit import TimedRun
 from vramledger.simulation.step_fit import Timing
+from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request, WorkloadHeader
 
 PS_PER_NS = 1_000

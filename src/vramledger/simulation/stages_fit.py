@@ -8,21 +8,19 @@ request spends outside of steps (its text read, its answer sent) is a constant o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.errors import InputError
-from vramledger.evidence import assumed, measured
+from vramledger.evidence import Evidence, assumed, measured
 from vramledger.simulation.least_squares import robust_fit
 from vramledger.simulation.outcome import RequestOutcome, Status
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_fit import (
-    FAR,
     FEWEST,
     ROUNDS,
-    SCALINGS,
     STRETCHES,
     TOLERANCE,
     TRUST,
@@ -33,13 +31,12 @@ from vramledger.simulation.step_fit import (
 )
 from vramledger.simulation.step_log import RunLog, busy_spans, logged_run
 from vramledger.simulation.step_model import StepModel
-from vramledger.workload.request import Request
+from vramledger.simulation.timed_run import TimedRun
 
-SETTLED_AFTER = 3
 SETTLED = 0.02
-"""From the fourth round on, one that brings less than this share of the error ends the fit."""
-NARROW = 0.02
-"""Of how many were served at once, the variance by the mean's square below which it says nothing of what each costs."""
+"""A round that brings less than this share of the error is the last."""
+EXACT = 0.01
+"""No run is measured more exactly than to this share."""
 UNBOUND = StepModel(
     overhead_ps=1,
     floor_ps=0,
@@ -49,19 +46,6 @@ UNBOUND = StepModel(
     evidence=assumed("no step takes less than no time"),
 )
 """The bound of a device that nothing is known of."""
-
-
-class TimedRun(Struct, frozen=True, kw_only=True):
-    """Requests as the engine got them, at the instants at which it did, and when some of them had their tokens.
-
-    Those in `known` are fitted to, those in `held_out` are for the error alone. Both are by the place of the request, times in picoseconds on the
-    requests' clock. `block_tokens` is that of the requests' blocks.
-    """
-
-    requests: tuple[Request, ...]
-    known: tuple[Timing, ...]
-    held_out: tuple[Timing, ...] = ()
-    block_tokens: int | None = None
 
 
 class StagesFit(Struct, frozen=True, kw_only=True):
@@ -79,15 +63,16 @@ def fit_stages(
     runs: Sequence[TimedRun],
     settings: SimulationSettings,
     *,
+    starts: Sequence[StepModel],
     source: str,
     least: StepModel = UNBOUND,
     outside_ps: int = 0,
     rounds: int = ROUNDS,
 ) -> StagesFit:
-    """The step model of one engine's `runs`, each begun with an engine at rest.
+    """The step model of one engine's `runs`, each begun with an engine at rest; `settings.step` is not looked at.
 
-    `settings.step` and `outside_ps` are where the fit starts. Raises InputError for fewer than eight known timings, for times out of order, and where
-    the settings have more than one replica.
+    The fit starts from that of `starts` whose runs are most like the measured ones, and from `outside_ps`. `rounds` is how often all runs are
+    simulated at most. Raises InputError for fewer than eight known timings, for times out of order, and where the settings have more than one replica.
     """
     if settings.fleet.replicas != 1:
         raise InputError("a step model is fitted to one replica's runs", replicas=settings.fleet.replicas)
@@ -98,32 +83,30 @@ def fit_stages(
         raise InputError(f"{count} timed requests: at least {FEWEST} are needed to fit a step's time")
     origin = measured(f"fitted to first and last tokens of {count} requests of {source}")
     lower = [*constants_of(least), 0.0]
-    start = [*_scaled(runs, settings, constants_of(least)), float(outside_ps)]
-    found, best, best_error = start, start, float("inf")
-    seen: list[float] = []
-    for turn in range(rounds):
-        rows: list[list[float]] = []
-        for run in runs:
-            outcomes, log = logged_run(
-                run.requests, replace(settings, step=model_of(found[:-1], origin)), run.block_tokens
-            )
-            rows += _equations(run, outcomes, log)
-        if not rows:
-            raise InputError(
-                "none of the timed requests comes to its end in the simulated runs; are the pool's blocks and the scheduler's "
-                "limits those of the measured engine?"
-            )
-        values = [1.0] * len(rows)
-        error = _error(rows, found)
-        seen.append(error)
-        is_settled = turn >= SETTLED_AFTER and (1 - SETTLED) * best_error < error < FAR - 1
-        if error < best_error:
-            best, best_error = found, error
-        if is_settled:
-            break
-        solved = robust_fit(rows, values, lower=lower, start=start, trust=TRUST, tolerance=TOLERANCE)
-        found = solved if turn < 3 else [(one + two) / 2 for one, two in zip(solved, found, strict=True)]
-    step, outside = model_of(best[:-1], origin), round(best[-1])
+    trials = [_Trial(runs, settings, [*constants_of(step), float(outside_ps)], origin) for step in starts]
+    best = min(trials, key=lambda trial: trial.error)
+    if not best.rows:
+        raise InputError(
+            "none of the timed requests comes to its end in the simulated runs; are the pool's blocks and the scheduler's "
+            "limits those of the measured engine?"
+        )
+    start, seen = best.constants, [best.error]
+    solved = _solved(best, lower, start)
+    for _ in range(rounds - len(trials)):
+        trial = _Trial(runs, settings, solved, origin)
+        seen.append(trial.error)
+        if trial.error < best.error:
+            gain = best.error - trial.error
+            best = trial
+            if gain < SETTLED * trial.error or trial.error < EXACT:
+                break
+            solved = _solved(best, lower, start)
+        else:
+            # Other step times make other queues, for which the equations were not: less far at once.
+            solved = [(one + two) / 2 for one, two in zip(solved, best.constants, strict=True)]
+            if _is_near(solved, best.constants):
+                break
+    step, outside = model_of(best.constants[:-1], origin), round(best.constants[-1])
     errors = [
         error for run in runs if run.held_out for error in _errors(run, replace(settings, step=step), outside)
     ]
@@ -136,81 +119,34 @@ def fit_stages(
     )
 
 
-def first_step(runs: Sequence[TimedRun]) -> StepModel:
-    """Where a fit may start when nothing is known of the device: what a decoding step costs by how many were served beside it, and a prompt's token
-    as the fastest prompts have it. Raises InputError where no request had two tokens."""
-    gaps: list[tuple[float, float]] = []
-    tokens, lengths = [], []
-    for run in runs:
-        beside = _Beside(run)
-        for timing in run.known:
-            request = run.requests[timing.number]
-            if request.output_tokens > 1 and timing.end_ps > timing.first_token_ps:
-                gap = (timing.end_ps - timing.first_token_ps) / (request.output_tokens - 1)
-                gaps.append((beside.mean(timing.first_token_ps, timing.end_ps), gap))
-            waited_ps = timing.first_token_ps - request.arrival_ns * 1000
-            if waited_ps > 0:
-                tokens.append(waited_ps / request.prompt_tokens)
-            lengths.append(request.prompt_tokens + request.output_tokens)
-    if not gaps or not tokens:
-        raise InputError("no request had two tokens: a step's time cannot be told")
-    fixed, each = _line(gaps)
-    token = min(sorted(tokens)[len(tokens) // 4], fixed + each)
-    kv_token = each / 10 / median(lengths)
-    return model_of(
-        [0.2 * fixed, 0.8 * fixed, token, each, kv_token, 0.0],
-        assumed("answers measured, by how many were served at once, and the fastest prompts"),
+class _Trial:
+    """All runs simulated with some constants: the equations of that, and by how much these constants miss them."""
+
+    def __init__(
+        self,
+        runs: Sequence[TimedRun],
+        settings: SimulationSettings,
+        constants: list[float],
+        origin: Evidence,
+    ) -> None:
+        self.constants = constants
+        self.rows: list[list[float]] = []
+        step = model_of(constants[:-1], origin)
+        for run in runs:
+            outcomes, log = logged_run(run.requests, replace(settings, step=step), run.block_tokens)
+            self.rows += _equations(run, outcomes, log)
+        self.error = _error(self.rows, constants)
+
+
+def _solved(trial: _Trial, lower: Sequence[float], start: Sequence[float]) -> list[float]:
+    return robust_fit(
+        trial.rows, [1.0] * len(trial.rows), lower=lower, start=start, trust=TRUST, tolerance=TOLERANCE
     )
 
 
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """What a step costs, and each sequence in it, neither below nothing: through points (sequences, time), a fiftieth of the usual time for
-    each where all had about as many beside them."""
-    (_, usual), mean_seqs = min(points, key=lambda point: point[1]), fmean(seqs for seqs, _ in points)
-    mean_ps = fmean(time for _, time in points)
-    spread = fmean((seqs - mean_seqs) ** 2 for seqs, _ in points)
-    each = fmean((seqs - mean_seqs) * (time - mean_ps) for seqs, time in points) / spread if spread else 0.0
-    if spread < NARROW * mean_seqs**2 or each <= 0:
-        each = usual / 50 / max(mean_seqs, 1.0)
-    fixed = mean_ps - each * mean_seqs
-    return (fixed, each) if fixed > 0 else (usual / 50, (mean_ps - usual / 50) / mean_seqs)
-
-
-class _Beside:
-    """How many requests were there at any instant, those of which no end is known to the last."""
-
-    def __init__(self, run: TimedRun) -> None:
-        ends = {timing.number: timing.end_ps for timing in (*run.known, *run.held_out)}
-        last_ps = max(ends.values(), default=0)
-        self._spans = [
-            (request.arrival_ns * 1000, ends.get(number, last_ps))
-            for number, request in enumerate(run.requests)
-        ]
-
-    def mean(self, start_ps: int, end_ps: int) -> float:
-        there = sum(max(0, min(end, end_ps) - max(start, start_ps)) for start, end in self._spans)
-        return max(1.0, there / (end_ps - start_ps))
-
-
-def _scaled(runs: Sequence[TimedRun], settings: SimulationSettings, lower: Sequence[float]) -> list[float]:
-    """The first constants, as a whole made slower or faster until answers take about as long as the measured ones: an engine far from the
-    first model has other batches, and equations between the two say nothing."""
-    now = constants_of(settings.step)
-    for _ in range(SCALINGS):
-        ratios = []
-        for run in runs:
-            step = model_of(now, settings.step.evidence)
-            outcomes, _ = logged_run(run.requests, replace(settings, step=step), run.block_tokens)
-            ratios += [
-                (timing.end_ps - timing.first_token_ps) / (outcome.end_ps - outcome.first_token_ps)
-                for timing, outcome in _pairs(run.known, outcomes)
-                if timing.end_ps > timing.first_token_ps and outcome.end_ps > outcome.first_token_ps
-            ]
-        ratio = median(ratios) if ratios else 1.0
-        if 1 / FAR < ratio < FAR:
-            break
-        now = [max(ratio * one, least) for one, least in zip(now, lower, strict=True)]
-    return now
+def _is_near(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether no constant differs by more than a hundredth of the larger one."""
+    return all(abs(a - b) <= max(a, b) / 100 for a, b in zip(one, other, strict=True))
 
 
 def _error(rows: Sequence[Sequence[float]], constants: Sequence[float]) -> float:
