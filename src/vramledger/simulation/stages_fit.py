@@ -37,6 +37,7 @@ SETTLED = 0.02
 """A round that brings less than this share of the error is the last."""
 EXACT = 0.01
 """No run is measured more exactly than to this share."""
+MOST_HALVINGS = 3
 UNBOUND = StepModel(
     overhead_ps=1,
     floor_ps=0,
@@ -90,13 +91,13 @@ def fit_stages(
             "none of the timed requests comes to its end in the simulated runs; are the pool's blocks and the scheduler's "
             "limits those of the measured engine?"
         )
-    start, seen = best.constants, [best.error]
+    start, seen, halvings = best.constants, [best.error], 0
     solved = _solved(best, lower, start)
     for _ in range(rounds - len(trials)):
         trial = _Trial(runs, settings, solved, origin)
         seen.append(trial.error)
         if trial.error < best.error:
-            gain = best.error - trial.error
+            gain, halvings = best.error - trial.error, 0
             best = trial
             if gain < SETTLED * trial.error or trial.error < EXACT:
                 break
@@ -104,7 +105,8 @@ def fit_stages(
         else:
             # Other step times make other queues, for which the equations were not: less far at once.
             solved = [(one + two) / 2 for one, two in zip(solved, best.constants, strict=True)]
-            if _is_near(solved, best.constants):
+            halvings += 1
+            if halvings == MOST_HALVINGS:
                 break
     step, outside = model_of(best.constants[:-1], origin), round(best.constants[-1])
     errors = [
@@ -142,11 +144,6 @@ def _solved(trial: _Trial, lower: Sequence[float], start: Sequence[float]) -> li
     return robust_fit(
         trial.rows, [1.0] * len(trial.rows), lower=lower, start=start, trust=TRUST, tolerance=TOLERANCE
     )
-
-
-def _is_near(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether no constant differs by more than a hundredth of the larger one."""
-    return all(abs(a - b) <= max(a, b) / 100 for a, b in zip(one, other, strict=True))
 
 
 def _error(rows: Sequence[Sequence[float]], constants: Sequence[float]) -> float:

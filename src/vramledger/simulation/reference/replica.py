@@ -238,9 +238,10 @@ class Replica:
 
     def _state(self) -> PoolState:
         pool, scheduler = self.scheduler.pool, self.scheduler
+        idle_blocks = scheduler.idle_blocks
         return PoolState(
-            used_blocks=pool.used_blocks,
-            cached_blocks=pool.cached_blocks,
+            used_blocks=pool.used_blocks - idle_blocks,
+            cached_blocks=pool.cached_blocks + idle_blocks,
             free_blocks=pool.free_blocks - pool.cached_blocks,
             running=scheduler.running_count,
             waiting=scheduler.waiting_count + self._held_count,
