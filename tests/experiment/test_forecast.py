@@ -172,7 +172,15 @@ def test_a_stage_is_fitted_to_as_the_engine_saw_it() -> None:
         row(4, waited_to_retry_ns=2 * 10**9, first_token_ns=6_060_000_000, last_token_ns=6_150_000_000),
         row(0),
         row(1, status=429, whole=False, first_token_ns=-1, last_token_ns=-1, output_tokens=None),
-        row(2, whole=False, left=True, first_token_ns=-1, last_token_ns=-1, end_ns=2_500_000_000),
+        row(
+            2,
+            whole=False,
+            left=True,
+            first_token_ns=-1,
+            last_token_ns=-1,
+            end_ns=2_500_000_000,
+            output_tokens=None,
+        ),
         row(3, output_tokens=5),
         row(5, status=500, whole=False, first_token_ns=-1, last_token_ns=-1),
     )
@@ -189,7 +197,8 @@ def test_a_stage_is_fitted_to_as_the_engine_saw_it() -> None:
     assert [timing.number for timing in run.known] == [0, 2]
     assert [timing.number for timing in run.held_out] == [3]
     assert run.known[0].first_token_ps == 50_000_000_000
-    assert len(timed_run(HEADER, asked, rows, most=2).requests) == 2
+    # 11 tokens, and none of who left before the first.
+    assert len(timed_run(HEADER, asked, rows, most_tokens=15).requests) == 2
 
 
 def test_errors_are_of_the_measured_figure() -> None:

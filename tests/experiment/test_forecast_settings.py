@@ -113,6 +113,18 @@ def test_llamacpps_slots_and_cells(cells: int | None, blocks: int) -> None:
     assert found.settings.layout.num_blocks == blocks
 
 
+def test_llamacpps_log_says_what_its_server_does_not() -> None:
+    said = told("llamacpp", total_slots=4, n_slots=4, n_ctx_slot=1024, kv_unified=False, n_batch=512)
+    found = forecast_settings(None, said)
+    assert found.settings.layout.num_blocks == 4096
+    assert (found.settings.scheduler.max_num_batched_tokens, found.settings.scheduler.max_num_seqs) == (
+        512,
+        4,
+    )
+    shared = forecast_settings(None, told("llamacpp", total_slots=4, n_ctx_slot=1024, kv_unified=True))
+    assert shared.settings.layout.num_blocks == 1024
+
+
 def test_an_engine_that_says_nothing_of_its_pool_is_not_foretold() -> None:
     with pytest.raises(InputError, match="does not say how large its KV pool is"):
         forecast_settings(None, told("vllm"))

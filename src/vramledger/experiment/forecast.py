@@ -26,8 +26,8 @@ from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request, WorkloadHeader
 
 PS_PER_NS = 1_000
-MOST_TIMED = 400
-"""So many requests' times are fitted to, of each stage its first: more tell little more and take long."""
+MOST_TOKENS = 30_000
+"""So many tokens of output are simulated again and again in a fit, of each stage its first: more tell little more and take long."""
 SAMPLES = 2_048
 
 
@@ -138,10 +138,11 @@ class Forecaster:
 
 
 def _timed(runs: Sequence[StageRun]) -> list[TimedRun]:
-    """The runs by their first requests, so many that no more than `MOST_TIMED` are simulated in all; short ones leave their share to others."""
-    left, found = MOST_TIMED, {}
+    """The runs by their first requests, so many that their output is no more than `MOST_TOKENS` in all; short runs leave their share to others."""
+    left, found = MOST_TOKENS, {}
     for place, run in enumerate(sorted(runs, key=lambda run: len(run.served))):
         share = left // (len(runs) - place)
-        found[run.name] = timed_run(run.header, run.requests, run.served, most=share)
-        left -= len(found[run.name].requests)
+        made = timed_run(run.header, run.requests, run.served, most_tokens=share)
+        left -= min(share, sum(request.output_tokens for request in made.requests))
+        found[run.name] = made
     return [found[run.name] for run in runs]

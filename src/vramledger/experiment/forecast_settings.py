@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -39,7 +40,25 @@ SCHEDULING = {
 STEP_TOKENS = {"vllm": 2048, "sglang": 8192, "llamacpp": 2048, "tensorrt-llm": 8192}
 """The engines' own default of the tokens in a step, where nobody tells: vllm engine/arg_utils.py for a server, sglang server_args.py
 (chunked_prefill_size), llama.cpp common.h (n_batch), tensorrt_llm llm_args.py (max_num_tokens)."""
-LEARNED = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "long_prefill_token_threshold")
+LIMITS = {
+    "vllm": {
+        name: name
+        for name in (
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_model_len",
+            "long_prefill_token_threshold",
+        )
+    },
+    "llamacpp": {
+        "n_batch": "max_num_batched_tokens",
+        "n_slots": "max_num_seqs",
+        "total_slots": "max_num_seqs",
+    },
+    "sglang": {"chunked_prefill_size": "max_num_batched_tokens", "max_running_requests": "max_num_seqs"},
+    "tensorrt-llm": {"max_num_tokens": "max_num_batched_tokens", "max_batch_size": "max_num_seqs"},
+}
+"""The engines' names, in logs and answers, of what the simulator's scheduler is bound by."""
 SWITCHES = {
     "enable_prefix_caching": "prefix_caching",
     "enable_chunked_prefill": "chunked_prefill",
@@ -82,15 +101,14 @@ def forecast_settings(
             engine=engine,
             pool_tokens=None if pool is None else pool.engine_tokens,
             max_model_len=context_len,
+            kv_unified=unified if isinstance(unified := settings.get("kv_unified"), bool) else None,
         )
         found = capacity_of(_pool_first(told), given, where=where)
         notes += found.notes
         name = found.engine
         layout, scheduler = found.layout, _scheduler(found, settings, notes)
     layout = _confirmed(layout, pool, notes)
-    scheduler = _as_told(scheduler, settings, notes)
-    if name == "llamacpp" and isinstance(settings.get("total_slots"), int):
-        scheduler = _changed(scheduler, "max_num_seqs", settings["total_slots"], notes)
+    scheduler = _as_told(scheduler, LIMITS.get(name, {}), settings, notes)
     if not scheduler.chunked_prefill and scheduler.max_num_batched_tokens < scheduler.max_model_len:
         scheduler = replace(scheduler, max_num_batched_tokens=scheduler.max_model_len)
     return ForecastSettings(
@@ -115,13 +133,16 @@ def _scheduler(capacity: Capacity, settings: Settings, notes: list[str]) -> Sche
             f"how {capacity.engine or 'the engine'} schedules is not simulated, so nothing is foretold",
             engine=capacity.engine,
         )
+    told = {ours for theirs, ours in LIMITS[capacity.engine].items() if theirs in settings}
     tokens = capacity.step_tokens
+    if tokens is None and "max_num_batched_tokens" in told:
+        tokens = STEP_TOKENS[capacity.engine]
     if tokens is None:
         tokens = STEP_TOKENS[capacity.engine]
         notes.append(
             f"the engine does not tell how many tokens it computes in a step: {tokens:,}, its default; a manifest settles it"
         )
-    if capacity.max_running == capacity.layout.usable_blocks and "max_num_seqs" not in settings:
+    if capacity.max_running == capacity.layout.usable_blocks and "max_num_seqs" not in told:
         notes.append(
             "the engine does not tell how many requests it runs at once: as many as the pool has blocks; a manifest settles it"
         )
@@ -153,10 +174,12 @@ def _confirmed(layout: PoolLayout, pool: PoolConfirmed | None, notes: list[str])
     return replace(layout, num_blocks=blocks)
 
 
-def _as_told(scheduler: SchedulerSettings, settings: Settings, notes: list[str]) -> SchedulerSettings:
+def _as_told(
+    scheduler: SchedulerSettings, limits: Mapping[str, str], settings: Settings, notes: list[str]
+) -> SchedulerSettings:
     """With the settings that the engine prints or answers."""
-    for name in LEARNED:
-        scheduler = _changed(scheduler, name, settings.get(name), notes)
+    for theirs, ours in limits.items():
+        scheduler = _changed(scheduler, ours, settings.get(theirs), notes)
     for told, name in SWITCHES.items():
         value = settings.get(told)
         if isinstance(value, bool) and value is not getattr(scheduler, name):

@@ -15,22 +15,29 @@ HELD_OUT = 3
 
 
 def timed_run(
-    header: WorkloadHeader, requests: Sequence[Request], served: Sequence[Served], *, most: int | None = None
+    header: WorkloadHeader,
+    requests: Sequence[Request],
+    served: Sequence[Served],
+    *,
+    most_tokens: int | None = None,
 ) -> TimedRun:
-    """The first `most` requests that reached the engine, at the instants at which they did and with the lengths that they had there; `served`
-    are rows of `requests` by their numbers, in any order and not of all.
+    """The requests that reached the engine, at the instants at which they did and with the lengths that they had there; of a run whose output is more than
+    `most_tokens` the first ones. `served` are rows of `requests` by their numbers, in any order and not of all.
 
     Who was refused or failed without a token was no load. Who left is load until then, and timed by nothing.
     """
-    came = sorted((row for row in served if _was_load(row)), key=lambda row: (_came_ns(row), row.number))[
-        :most
-    ]
+    came = sorted((row for row in served if _was_load(row)), key=lambda row: (_came_ns(row), row.number))
+    left_tokens = most_tokens
     asked: list[Request] = []
     timings: list[Timing] = []
     for row in came:
         request = requests[row.number]
         at_ns = _came_ns(row)
         output_tokens = row.output_tokens if row.output_tokens is not None else row.events
+        if left_tokens is not None:
+            left_tokens -= output_tokens
+            if left_tokens < 0:
+                break
         asked.append(
             Request(
                 arrival_ns=at_ns,
