@@ -15,7 +15,7 @@ from vramledger.experiment.result import Drift, Experiment, Failure, Stage, Step
 from vramledger.manifest.build import build
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.experiment_facts import facts_of, with_experiment
-from vramledger.manifest.gate import Gated, Kept, Reason, gate
+from vramledger.manifest.gate import gate
 from vramledger.manifest.gate_policy import (
     AuditRules,
     ExperimentRules,
@@ -25,6 +25,7 @@ from vramledger.manifest.gate_policy import (
     default_policy_text,
     read_policy,
 )
+from vramledger.manifest.gate_reason import Gated, Kept, Reason
 from vramledger.simulation.settings import Slo
 
 

@@ -13,13 +13,14 @@ from experiment_values import check, experiment, point, stage, trend
 from manifests import bare, facts, given, whole
 from vramledger.errors import InputError
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
-from vramledger.experiment.result import Drift, Experiment, PoolConfirmed
+from vramledger.experiment.result import Drift, Experiment, ForecastError, PoolConfirmed
 from vramledger.manifest.audit import audit
 from vramledger.manifest.build import build, plain
 from vramledger.manifest.canonical import content_digest
 from vramledger.manifest.declared import NOTHING_DECLARED
 from vramledger.manifest.document import ManifestDocument
-from vramledger.manifest.experiment_facts import facts_of, slo_text, with_experiment
+from vramledger.manifest.experiment_facts import facts_of, with_experiment
+from vramledger.manifest.experiment_points import slo_text
 from vramledger.manifest.finding import Finding, State
 from vramledger.manifest.reader import read_manifest
 from vramledger.manifest.writing import manifest_bytes
@@ -235,3 +236,15 @@ def test_an_slo_in_words() -> None:
     )
     assert slo_text(Slo(), 1.0) == "100 % of requests answered"
     assert facts_of(experiment()).result.began_at == "2026-11-30T00:53:20Z"
+
+
+def test_figures_that_cannot_be_are_refused_before_they_are_written() -> None:
+    with pytest.raises(InputError, match=r"experiment\.json says what no manifest can: .*>= 0"):
+        facts_of(experiment(stages=(replace(stage("s", 2.0), per_s=-1.0),), point=None))
+    with pytest.raises(InputError, match="says what no manifest can"):
+        facts_of(experiment(point=point(confidence=1.0)))
+
+
+def test_an_error_of_a_forecast_without_a_size_is_left_out() -> None:
+    odd = ForecastError(stage="s", figure="left", forecast=1.0, measured=0.0, relative=float("inf"))
+    assert facts_of(experiment(forecast_errors=(odd,))).result.forecast_errors == ()

@@ -15,7 +15,8 @@ from vramledger.manifest.declared import Latency, Positive, Time, Whole
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Confidence = Annotated[float, Meta(gt=0, lt=1)]
-Said = Annotated[str, Meta(max_length=4000)]
+LONGEST_TEXT = 4000
+Said = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 
 
 class LoadConditions(msgspec.Struct, frozen=True, kw_only=True):

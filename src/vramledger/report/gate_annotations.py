@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramledger.manifest.gate import Gated, Kept
+from vramledger.manifest.gate_reason import Gated, Kept
 from vramledger.report.text import safe
 
 _TITLE = "vramledger gate"

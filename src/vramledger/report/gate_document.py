@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from vramledger.documents.plan import SchemaVersion
-from vramledger.manifest.gate import Gated, Kept
+from vramledger.manifest.gate_reason import Gated, Kept
 
 SCHEMA_VERSION = "1.0"
 

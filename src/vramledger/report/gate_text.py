@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramledger.manifest.gate import Gated, Kept, Reason
+from vramledger.manifest.gate_reason import Gated, Kept, Reason
 from vramledger.report.gate_document import GateSideDocument
 from vramledger.report.text import Line, line, wrapped
 
