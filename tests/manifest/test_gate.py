@@ -151,8 +151,16 @@ def test_a_late_client_tells_nothing_of_capacity() -> None:
     found = gate(released(experiment(stages=late)), asked(keep=("capacity_requests_per_s >= 1",)))
     assert found.passes is None
     assert "sent late" in only(found).why
-    # Far beyond the point a client may be late.
-    beyond = tuple(replace(item, drift=Drift(is_trusted=item.per_s <= 6.0)) for item in experiment().stages)
+    # Far beyond the point a client may be late, and in stages that are looked at for something else.
+    late_ones = (
+        stage("mixed-4", 9.0),
+        stage("prefix-hit", 3.2, step=Step.PREFIX),
+        stage("short-2", 3.0, step=Step.SHORT),
+    )
+    beyond = (
+        *experiment().stages,
+        *(replace(item, drift=Drift(is_trusted=False)) for item in late_ones),
+    )
     assert gate(released(experiment(stages=beyond)), asked(keep=("capacity_requests_per_s >= 1",))).passes
 
 

@@ -155,6 +155,21 @@ def nearest_stage(counted: Iterable[Stage], point: OperatingPoint) -> Stage | No
     return max(below, key=lambda stage: (stage.drift.is_trusted, stage.per_s), default=None)
 
 
+def rested_on(counted: Iterable[Stage], point: OperatingPoint | None) -> list[Stage]:
+    """The stages of load that the point rests on: those of its kind up to the least load that missed the aims. Without a point all."""
+    found = list(counted)
+    kinds = {stage.kind for stage in _climbed(found)}
+    if point is None or not kinds:
+        return found
+    return [
+        stage
+        for stage in found
+        if stage.step in (*_LADDER, Step.STEADY)
+        and stage.kind in kinds
+        and (point.beyond_per_s is None or stage.per_s <= point.beyond_per_s)
+    ]
+
+
 def _is_beyond(stage: Stage, counted: Iterable[Stage], point: OperatingPoint | None) -> bool:
     return (
         point is not None

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Experiment, ForecastError, LoadFigures, OperatingPoint, Stage
-from vramledger.manifest.experiment_points import cut, latencies_of, nearest_stage
+from vramledger.manifest.experiment_points import cut, latencies_of, nearest_stage, rested_on
 from vramledger.manifest.experiment_result import (
     CheckResult,
     ExperimentResult,
@@ -102,13 +102,8 @@ def result_of(experiment: Experiment, counted: Sequence[Stage]) -> ExperimentRes
         failure=None
         if experiment.failure is None
         else cut(experiment.failure.classification or experiment.failure.words or "the engine ended"),
-        is_drift_trusted=all(stage.drift.is_trusted for stage in counted if _counts(stage, point)),
+        is_drift_trusted=all(stage.drift.is_trusted for stage in rested_on(counted, point)),
     )
-
-
-def _counts(stage: Stage, point: OperatingPoint | None) -> bool:
-    """Whether the point rests on a stage: far beyond it the client may be late without that changing it."""
-    return point is None or point.beyond_per_s is None or stage.per_s <= point.beyond_per_s
 
 
 def _conditions(experiment: Experiment, nearest: Stage | None) -> LoadConditions:

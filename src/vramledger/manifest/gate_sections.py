@@ -93,7 +93,7 @@ def experiment_reasons(
         section="experiment",
         rule="the engine lived",
         kept=Kept.KEPT if found.failure is None else Kept.SHORT,
-        why="to the end of the experiment" if found.failure is None else found.failure,
+        why="as long as it was under load" if found.failure is None else found.failure,
         decides=found.failure is not None and rules.ended == "fail",
     )
     for text in found.failed:
