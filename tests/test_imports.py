@@ -59,6 +59,7 @@ HEAVY_HOMES = (
     "workload/columnar/",
     "simulation/compiled/",
     "experiment/prompts.py",
+    "experiment/text_prompts.py",
     # Loaded by gateway/envoy/ext_proc alone, when a processor is started.
     "gateway/envoy/wire.py",
     "gateway/envoy/request_body.py",

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,21 @@ def test_llamacpp_finds_what_is_shared_and_what_grew(tmp_path: Path) -> None:
             for row in sent([Request(arrival_ns=0, prompt_tokens=100, output_tokens=2) for _ in range(3)])
         ]
         assert missed == [0, 0, 0]
+
+
+@needs_llamacpp
+def test_an_engine_that_nobody_knows_is_sent_text_and_finds_what_grew(tmp_path: Path) -> None:
+    with llamacpp_server(tmp_path, "-c", "4096", "-np", "2", "--kv-unified") as port:
+        unknown = Server(upstream=Upstream(host="127.0.0.1", port=port), model="m")
+        requests = turns((60, 12), (90, 8), (120, 4))
+        run = run_load(unknown, HEADER, requests, seed=2, retries=0)
+    assert all(row.whole for row in run.served)
+    for before, row in pairwise(run.served):
+        assert abs((row.prompt_tokens or 0) - row.asked_prompt_tokens) <= 2
+        assert before.prompt_tokens is not None
+        # The answer's text may be cut into other tokens than it was made of, so that much more is found is not sure.
+        assert (row.cached_prompt_tokens or 0) >= before.prompt_tokens - 1
+    assert "270 tokens were wanted" in run.notes[0]
 
 
 @needs_llamacpp

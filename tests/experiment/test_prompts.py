@@ -8,9 +8,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramledger.experiment.answer import Answer, Output
 from vramledger.experiment.plan import ExperimentPlan, Kind
-from vramledger.experiment.prompts import Prompts
+from vramledger.experiment.prompts import IdPrompts
 from vramledger.experiment.shapes import Source, stage_requests
+from vramledger.experiment.text_prompts import TextPrompts
 from vramledger.workload.agents import Agent, Branches
 from vramledger.workload.cohort import Cohort
 from vramledger.workload.quantiles import Quantiles
@@ -41,14 +43,14 @@ def said(
     header: WorkloadHeader, requests: tuple[Request, ...], outputs: dict[int, list[int]]
 ) -> tuple[list[list[int]], dict[int, list[int]]]:
     """All prompts, and what each request left in the engine: its prompt and its answer."""
-    prompts = Prompts(header, requests, seed=5, vocab_size=30_000)
+    prompts = IdPrompts(header, requests, seed=5, vocab_size=30_000)
     made, left = [], {}
     for number, request in enumerate(requests):
         prompt = prompts.prompt(number)
         assert len(prompt) == request.prompt_tokens
         made.append(prompt)
         left[number] = prompt + outputs[number]
-        prompts.heard(number, outputs[number])
+        prompts.heard(Answer(number=number, at_ns=0, output=Output(ids=tuple(outputs[number]))))
     return made, left
 
 
@@ -121,3 +123,25 @@ def test_conversations_without_identities_carry_nothing_as_the_simulator_finds_n
     )
     prompts, left = said(header, requests, {0: [7, 8, 9], 1: []})
     assert same(prompts[1], left[0]) < 3
+
+
+def test_a_turn_as_text_carries_the_answers_text() -> None:
+    header = WorkloadHeader(name="t", source="t", block_tokens=SIZE)
+    requests = (
+        Request(arrival_ns=0, prompt_tokens=40, output_tokens=30, blocks=(1, 2, 3, 4), conversation=0),
+        Request(
+            arrival_ns=1, prompt_tokens=90, output_tokens=3, blocks=(1, 2, 3, 4, 5), conversation=0, parent=0
+        ),
+        Request(arrival_ns=2, prompt_tokens=50, output_tokens=3, blocks=(1, 2, 9), conversation=0, parent=0),
+    )
+    prompts = TextPrompts(header, requests, seed=1)
+    first = prompts.prompt(0)
+    assert len(first.split()) == 40
+    prompts.heard(Answer(number=0, at_ns=0, output_tokens=30, output=Output(text=" said, and more")))
+    second = prompts.prompt(1)
+    assert second.startswith(first + " said, and more ")
+    assert len(second.split()) == 40 + 3 + 20
+    third = prompts.prompt(2)
+    assert third.split()[:32] == first.split()[:32]
+    assert third.split()[32:40] != first.split()[32:40]
+    assert len(third.split()) == 50

@@ -41,8 +41,8 @@ def path_of(server: Server, *, keeps_output: bool) -> str:
     return "/completion" if keeps_output and server.engine == "llamacpp" else "/v1/completions"
 
 
-def body_of(server: Server, request: Request, prompt: Sequence[int], *, keeps_output: bool) -> bytes:
-    """The request as JSON, its prompt as token ids. An output that is forced has its own length as its bound; else the client's bound is sent."""
+def body_of(server: Server, request: Request, prompt: Sequence[int] | str, *, keeps_output: bool) -> bytes:
+    """The request as JSON. An output that is forced has its own length as its bound; else the client's bound is sent."""
     bound = (
         request.output_tokens if server.forces_length else request.max_output_tokens or request.output_tokens
     )

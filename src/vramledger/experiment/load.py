@@ -57,14 +57,15 @@ def run_load(
 ) -> LoadRun:
     """Sends all and returns when all have ended, or soon after `stop` says so. `told` hears of each request as it ends, from this thread.
 
-    Prompts are token ids made from `seed` and `salt` (see `Prompts`); without a salt nothing of an earlier run is found in the engine's prefix cache. A request that follows another is due `pause_ns` after that one's end, whatever became of it.
+    Prompts are made from `seed` and `salt`, as token ids or as text (see `is_text`); without a salt nothing of an earlier run is found in the engine's prefix cache. A request that follows another is due `pause_ns` after that one's end, whatever became of it.
     Clients leave at `cancel_ns` and at their deadlines, and heed a Retry-After up to `retries` times. The engine's going away is no error here: rows say it.
 
     Raises InputError without the extra `experiment`, and for parents that come after their children.
     """
     try:
         from vramledger.experiment.open_loop import OpenLoop
-        from vramledger.experiment.prompts import Prompts
+        from vramledger.experiment.prompts import IdPrompts
+        from vramledger.experiment.text_prompts import TextPrompts
     except ImportError as problem:
         raise InputError(
             f"an experiment needs {problem.name}, which is not installed: pip install 'vramledger[experiment]'",
@@ -79,7 +80,11 @@ def run_load(
             )
     allow_open_files(2 * len(requests))
     salt = secrets.randbits(62) if salt is None else salt
-    prompts = Prompts(header, requests, seed=seed ^ salt, vocab_size=server.vocab_size)
+    prompts: Prompts = (
+        TextPrompts(header, requests, seed=seed ^ salt)
+        if is_text(server, requests)
+        else IdPrompts(header, requests, seed=seed ^ salt, vocab_size=server.vocab_size)
+    )
     stage = _Stage(server, requests, prompts, retries=retries, told=told, kind=kind)
     loop = OpenLoop(server.upstream, told=stage.answered, silence_s=silence_s)
     stage.ask = loop.ask
@@ -120,7 +125,7 @@ class _Stage:
         for number, request in enumerate(requests):
             if request.parent is not None:
                 self._children.setdefault(request.parent, []).append(number)
-        self._untold = 0
+        self._is_text = is_text(server, requests)
         self.ask: Callable[[Question], None] = _nobody
         self.served: list[Served] = []
 
@@ -138,11 +143,7 @@ class _Stage:
         row = served_of(self._requests[number], answer, kind=self._kind)
         self.served.append(row)
         if number in self._children:
-            output = answer.output
-            ids = () if output is None else output.ids
-            if not ids and answer.events:
-                self._untold += 1
-            self._prompts.heard(number, ids)
+            self._prompts.heard(answer)
             for child in self._children.pop(number):
                 self.ask(self._question(child, answer.end_ns + self._requests[child].pause_ns))
         if self._told is not None:
@@ -151,10 +152,12 @@ class _Stage:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the rows has to know."""
         found = []
-        if self._untold:
+        if self._is_text:
+            counted = [one for one in self.served if one.prompt_tokens is not None]
+            asked = sum(one.asked_prompt_tokens for one in counted)
             found.append(
-                f"the engine told no token ids of {self._untold:,} answers that were gone on from: other tokens stand in their place, "
-                "so nothing of them can be found in a prefix cache"
+                "prompts are text, of words that are a token each in most vocabularies, for the engine is not known to tell token ids: "
+                f"{asked:,} tokens were wanted, and the engine counted {sum(one.prompt_tokens or 0 for one in counted):,}"
             )
         if not self._server.forces_length:
             found.append(
@@ -164,7 +167,7 @@ class _Stage:
 
     def _question(self, number: int, at_ns: int) -> Question:
         request = self._requests[number]
-        keeps = self._prompts.has_followers(number)
+        keeps = number in self._children
         leaves = [one for one in (request.cancel_ns, request.deadline_ns) if one is not None]
         return Question(
             number=number,
@@ -176,6 +179,12 @@ class _Stage:
             retries=self._retries,
             keeps_output=keeps,
         )
+
+
+def is_text(server: Server, requests: Sequence[Request]) -> bool:
+    """Whether prompts are text: every engine takes that. Token ids are sent to engines that are known to take them, and where answers
+    are gone on from to those that tell them too."""
+    return server.engine is None or (not server.tells_ids and any(one.parent is not None for one in requests))
 
 
 def served_of(request: Request, answer: Answer, *, kind: str = "") -> Served:

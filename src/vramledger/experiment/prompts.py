@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from vramledger.experiment.answer import Answer
 from vramledger.workload.request import Request, WorkloadHeader
 
 Ids = npt.NDArray[np.int64]
@@ -21,74 +23,88 @@ _OWN = 1
 _SHARED = 0
 
 
-class Prompts:
-    """The prompts of one stage, made one by one as they are due.
+class Prompts(Protocol):
+    """The prompts of one stage, made one by one as they are due."""
 
-    Token ids keep away from both ends of the vocabulary, where models have their special tokens: the first 1,000 (a quarter of a small
+    def prompt(self, number: int) -> list[int] | str:
+        """The prompt of a request. Its parent must have been `heard` before."""
+
+    def heard(self, answer: Answer) -> None:
+        """What became of a request that others go on from."""
+
+
+class IdPrompts:
+    """Prompts as token ids, for engines that tell those of their answers.
+
+    They keep away from both ends of the vocabulary, where models have their special tokens: the first 1,000 (a quarter of a small
     vocabulary) and the last sixteenth.
     """
 
     def __init__(
         self, header: WorkloadHeader, requests: Sequence[Request], *, seed: int, vocab_size: int | None
     ) -> None:
+        size = vocab_size or UNKNOWN_VOCABULARY
+        first = min(1000, size // 4)
         self._requests = requests
         self._block_tokens = header.block_tokens or 0
-        size = vocab_size or UNKNOWN_VOCABULARY
-        self._first = min(1000, size // 4)
-        self._span = max(size - size // 16 - self._first, 1)
-        self._seed = _mixed(np.array([seed % 2**63], dtype=np.uint64))[0]
+        self._made = Made(header, seed=seed, first=first, span=max(size - size // 16 - first, 1))
         self._followers = Counter(one.parent for one in requests if one.parent is not None)
         self._prompts: dict[int, Ids] = {}
         self._contexts: dict[int, Ids] = {}
 
-    def has_followers(self, number: int) -> bool:
-        """Whether a later request goes on from this one."""
-        return number in self._followers
-
     def prompt(self, number: int) -> list[int]:
-        """Token ids of a request, exactly `prompt_tokens` of them. Its parent must have been `heard` before."""
+        """Token ids of a request, exactly `prompt_tokens` of them."""
         request = self._requests[number]
-        tokens = self._made(number, request)
+        tokens = self._made.of(number, request)
         if request.parent is not None:
-            carried = self._carried(
-                request, self._requests[request.parent], self._contexts.get(request.parent)
-            )
-            tokens[: len(carried)] = carried
-            self._let_go(request.parent)
-        if self.has_followers(number):
+            context = self._contexts.get(request.parent)
+            if context is not None:
+                reach = reach_of(request, self._requests[request.parent], self._block_tokens)
+                carried = context[:reach]
+                tokens[: len(carried)] = carried
+            self._followers[request.parent] -= 1
+            if not self._followers[request.parent]:
+                self._contexts.pop(request.parent, None)
+        if number in self._followers:
             self._prompts[number] = tokens
         made: list[int] = tokens.tolist()
         return made
 
-    def heard(self, number: int, output: Sequence[int]) -> None:
-        """What the engine answered, token by token; nothing where it did not answer."""
-        prompt = self._prompts.pop(number, None)
+    def heard(self, answer: Answer) -> None:
+        """The answer's token ids are gone on from, none where the engine did not answer."""
+        prompt = self._prompts.pop(answer.number, None)
         if prompt is not None:
-            self._contexts[number] = np.concatenate([prompt, np.array(output, dtype=np.int64)])
+            ids = () if answer.output is None else answer.output.ids
+            self._contexts[answer.number] = np.concatenate([prompt, np.array(ids, dtype=np.int64)])
 
-    def _let_go(self, parent: int) -> None:
-        self._followers[parent] -= 1
-        if not self._followers[parent]:
-            self._contexts.pop(parent, None)
 
-    def _carried(self, request: Request, parent: Request, context: Ids | None) -> Ids:
-        """The part of a parent's prompt and answer that the request begins with."""
-        if context is None:
-            return np.empty(0, dtype=np.int64)
-        size = self._block_tokens
-        common = _common(request.blocks, parent.blocks) if request.boundary == parent.boundary else 0
-        reach = common * size
-        is_same = request.conversation is not None and request.conversation == parent.conversation
-        if common == len(parent.blocks) and (common or is_same) and size:
-            # Nothing was changed, so the last tokens, fewer than a block has, stand there as well.
-            named = common * size
-            kept = parent.prompt_tokens + parent.output_tokens
-            reach = parent.prompt_tokens if named + size <= kept and named <= parent.prompt_tokens else kept
-            reach = min(max(reach, named), named + size - 1)
-        return context[: min(reach, request.prompt_tokens)]
+def reach_of(request: Request, parent: Request, block_tokens: int) -> int:
+    """How many tokens of its parent's prompt and answer a request begins with, by their identities. Where no identity was changed
+    the tokens behind the last of them, fewer than a block has, stand there as well."""
+    if request.boundary != parent.boundary or not block_tokens:
+        return 0
+    common = _common(request.blocks, parent.blocks)
+    named = common * block_tokens
+    is_same = request.conversation is not None and request.conversation == parent.conversation
+    if common < len(parent.blocks) or not (common or is_same):
+        return min(named, request.prompt_tokens)
+    with_answer = parent.prompt_tokens + parent.output_tokens
+    # Identities that end with the prompt although the answer has room for more say that it was not kept.
+    is_kept = with_answer < named + block_tokens or named > parent.prompt_tokens
+    reach = min(with_answer if is_kept else parent.prompt_tokens, named + block_tokens - 1)
+    return min(max(reach, named), request.prompt_tokens)
 
-    def _made(self, number: int, request: Request) -> Ids:
-        """The text by identities, and behind them text that nobody else has."""
+
+class Made:
+    """Numbers from `first` on, `span` of them, that stand for the text of identities, and for text that nobody shares."""
+
+    def __init__(self, header: WorkloadHeader, *, seed: int, first: int, span: int) -> None:
+        self._block_tokens = header.block_tokens or 0
+        self._seed = _mixed(np.array([seed % 2**63], dtype=np.uint64))[0]
+        self._first, self._span = first, span
+
+    def of(self, number: int, request: Request) -> Ids:
+        """As many as a request's prompt has tokens."""
         count, size = request.prompt_tokens, self._block_tokens
         places = np.arange(count, dtype=np.uint64)
         keys = np.full(count, number, dtype=np.uint64)
@@ -100,8 +116,7 @@ class Prompts:
             kinds[:named] = _SHARED
             places[:named] %= np.uint64(size)
         with np.errstate(over="ignore"):
-            boundary = np.uint64(request.boundary)
-            state = _mixed(self._seed ^ (boundary * np.uint64(2) + kinds))
+            state = _mixed(self._seed ^ (np.uint64(request.boundary) * np.uint64(2) + kinds))
             words = _mixed(_mixed(state ^ keys) + places)
         return self._first + (words % np.uint64(self._span)).astype(np.int64)
 
