@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vramledger.errors import InputError
 from vramledger.experiment.plan import ExperimentPlan, Kind
-from vramledger.experiment.replay import drawn_gaps_ns, replayed, starts_per_s
+from vramledger.experiment.replay import drawn_gaps_ns, replayed
 from vramledger.experiment.shapes import LEAVE, MARGIN_TOKENS, Source, read_source, stage_requests
 from vramledger.workload.request import Request, WorkloadHeader
 
@@ -137,7 +138,36 @@ def test_a_trace_that_is_too_short_is_sent_again_under_other_names() -> None:
     assert not {*once.blocks} & {*twice.blocks}
     conversations = [one.conversation for one in starts]
     assert len(set(conversations)) == len(conversations)
-    assert starts_per_s(sent) == pytest.approx(2.0)
+
+
+@given(
+    gaps_ms=st.lists(st.integers(0, 10_000), min_size=3, max_size=40),
+    per_s=st.floats(0.5, 20),
+    seconds=st.floats(2, 60),
+)
+def test_bursts_are_stretched_and_as_many_come_as_the_rate_says(
+    gaps_ms: list[int], per_s: float, seconds: float
+) -> None:
+    assume(gaps_ms[0] > 0)
+    times_ms = [0, *accumulate(gaps_ms)]
+    trace = [Request(arrival_ns=at_ms * 1_000_000, prompt_tokens=9, output_tokens=1) for at_ms in times_ms]
+    sent = replayed(trace, per_s=per_s, seconds=seconds, is_own_times=True)
+    wanted = round(per_s * seconds)
+    # Those that come together with the first that is too late are too late with it.
+    together = max(times_ms.count(at_ms) for at_ms in times_ms)
+    assert wanted - together < len(sent) <= wanted
+    if len(sent) > 1:
+        stretch = sent[1].arrival_ns / gaps_ms[0]
+        for at_ms, one in zip(times_ms, sent, strict=False):
+            assert one.arrival_ns == pytest.approx(at_ms * stretch, rel=1e-3, abs=10)
+
+
+def test_a_trace_without_turns_waits_for_tools_all_the_same() -> None:
+    alone = Source(
+        name="t", header=TRACE.header, requests=tuple(one for one in TRACE.requests if one.parent is None)
+    )
+    _, requests = stage(Kind.TOOLS, ExperimentPlan(arrivals="trace"), source=alone)
+    assert any(one.parent is not None for one in requests)
 
 
 def test_short_ones_of_a_trace() -> None:
@@ -176,8 +206,6 @@ def test_what_cannot_be_is_refused() -> None:
     )
     with pytest.raises(InputError, match="come at once"):
         stage(plan=ExperimentPlan(arrivals="trace"), source=together)
-    with pytest.raises(InputError, match="no tool"):
-        stage(Kind.TOOLS, source=together)
     _, drawn = stage(source=together, per_s=2.0)
     assert len(drawn) > 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import accumulate, count
 from random import Random
 
 from msgspec.structs import replace
@@ -14,13 +14,6 @@ from vramledger.workload.request import Request
 NS_PER_S = 1_000_000_000
 MOST_REQUESTS = 500_000
 """Of one stage."""
-
-
-def starts_per_s(requests: Sequence[Request]) -> float:
-    """Requests that follow no other, a second, on the trace's own times; 0 where all come at once."""
-    starts = [one.arrival_ns for one in requests if one.parent is None]
-    span_ns = starts[-1] - starts[0] if starts else 0
-    return (len(starts) - 1) * NS_PER_S / span_ns if span_ns else 0.0
 
 
 def replayed(
@@ -35,51 +28,62 @@ def replayed(
     """The requests that are sent in `seconds` when `per_s` of them that follow no other are sent a second, in order.
 
     A later turn comes with the conversation that it belongs to, at its nominal distance, and is left out where that is past the end. With
-    `is_own_times` the trace's arrivals are stretched, else they are drawn: gamma gaps of a coefficient of variation `burstiness`. A trace that is shorter than
-    the stage is sent again with other identities, so that nothing of its first pass is found in the second.
+    `is_own_times` the arrivals of as many of the trace's first requests as are wanted are stretched to the stage, bursts and all; else they are drawn: gamma
+    gaps of a coefficient of variation `burstiness`. A trace that is shorter than the stage is sent again with other identities, so that nothing of
+    its first pass is found in the second.
 
-    Raises InputError where the trace has no times to stretch.
+    Raises InputError where the trace has no times to stretch, and for more than MOST_REQUESTS.
     """
     if not requests:
         raise InputError("the trace holds no request")
-    own_per_s = starts_per_s(requests)
-    if is_own_times and not own_per_s:
-        raise InputError(
-            "all requests of the trace come at once, so its times cannot be stretched; let arrivals be drawn"
-        )
     end_ns = round(seconds * NS_PER_S)
-    stretch = own_per_s / per_s
-    starts_ns = [one.arrival_ns for one in requests if one.parent is None] or [0]
-    first_ns, last_ns = starts_ns[0], starts_ns[-1]
-    # A pass ends with a gap of the usual length, so that the next does not begin on its last arrival.
-    pass_ns = round((last_ns - first_ns) * stretch + NS_PER_S / per_s)
-    gaps = drawn_gaps_ns(per_s, burstiness, seed)
+    times = _stretched_ns(requests, per_s, seconds) if is_own_times else _drawn_ns(per_s, burstiness, seed)
     renamed = _Renaming(requests)
     sent: list[tuple[int, int | None, Request]] = []
-    drawn_ns = 0
     for again in count():
         place: dict[int, int] = {}
         for number, request in enumerate(requests):
-            parent = None if request.parent is None else place.get(request.parent)
-            if parent is not None and request.parent is not None:
-                at_ns = sent[parent][0] + max(request.arrival_ns - requests[request.parent].arrival_ns, 0)
-            elif request.parent is not None:
-                continue
-            elif is_own_times:
-                at_ns = again * pass_ns + round((request.arrival_ns - first_ns) * stretch)
+            if request.parent is None:
+                parent, at_ns = None, next(times)
+                if at_ns >= end_ns:
+                    return in_order(sent)
             else:
-                drawn_ns += next(gaps)
-                at_ns = drawn_ns
+                parent = place.get(request.parent)
+                if parent is None:
+                    continue
+                at_ns = sent[parent][0] + max(request.arrival_ns - requests[request.parent].arrival_ns, 0)
             if at_ns < end_ns:
                 place[number] = len(sent)
                 sent.append((at_ns, parent, renamed(request, again)))
-            elif parent is None:
-                return in_order(sent)
             if len(sent) > MOST_REQUESTS:
                 raise InputError(
                     f"a stage of {seconds:g} s at {per_s:g} requests a second has more than {MOST_REQUESTS:,} requests"
                 )
     raise AssertionError("time ends every stage")
+
+
+def _stretched_ns(requests: Sequence[Request], per_s: float, seconds: float) -> Iterator[int]:
+    """Times of those that follow no other, pass after pass, so that just as many come in the stage as its rate says."""
+    starts_ns = [one.arrival_ns for one in requests if one.parent is None]
+    span_ns = starts_ns[-1] - starts_ns[0]
+    # A pass ends with a gap of the usual length, so that the next does not begin on its last arrival.
+    pass_ns = span_ns + span_ns // max(len(starts_ns) - 1, 1)
+
+    def own_ns(place: int) -> int:
+        again, number = divmod(place, len(starts_ns))
+        return again * pass_ns + starts_ns[number] - starts_ns[0]
+
+    wanted = max(round(per_s * seconds), 1)
+    whole_ns = own_ns(wanted)
+    if not whole_ns:
+        raise InputError(
+            f"the first {wanted:,} requests of the trace come at once, so its times cannot be stretched; let arrivals be drawn"
+        )
+    return (round(own_ns(place) * seconds * NS_PER_S / whole_ns) for place in count())
+
+
+def _drawn_ns(per_s: float, burstiness: float, seed: int) -> Iterator[int]:
+    return accumulate(drawn_gaps_ns(per_s, burstiness, seed))
 
 
 def drawn_gaps_ns(per_s: float, burstiness: float, seed: int) -> Iterator[int]:

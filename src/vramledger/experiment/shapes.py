@@ -93,6 +93,8 @@ def stage_requests(
     turns by their nominal times. `typical_ns` is how long a request takes, from what was measured before: clients that leave do
     so within that (None: within what the plan's aims allow). Requests longer than the context or the pool are cut, and the header's notes say how many.
 
+    A workload without conversations has none that wait for tools: those are made for the engine then.
+
     Raises InputError for an engine too small, a rate or time that is none, and arrivals "trace" without a trace.
     """
     if not (per_s > 0 and seconds > 0):
@@ -105,10 +107,10 @@ def stage_requests(
             context_len=context_len,
             pool_tokens=pool_tokens,
         )
-    if source is not None and source.requests:
+    if source is not None and source.requests and (kind is not Kind.TOOLS or _has_turns(source)):
         header, requests = _of_trace(plan, kind, source, per_s, seconds, seed)
     else:
-        if plan.arrivals == "trace":
+        if plan.arrivals == "trace" and (source is None or not source.requests):
             raise InputError(
                 'arrivals are "trace", but the plan\'s workload is no trace', arrivals=plan.arrivals
             )
@@ -137,10 +139,6 @@ def _of_trace(
         requests = _short_ones(requests)
     elif kind in (Kind.PREFIX_HIT, Kind.PREFIX_MISS):
         header, requests = _sharing(header, requests, seed)
-    elif kind is Kind.TOOLS and not any(one.parent is not None for one in requests):
-        raise InputError(
-            f"{source.name} has no request that follows another, so no tool is waited for", file=source.name
-        )
     sent = replayed(
         requests,
         per_s=per_s,
@@ -150,6 +148,10 @@ def _of_trace(
         seed=seed,
     )
     return header, sent
+
+
+def _has_turns(source: Source) -> bool:
+    return any(one.parent is not None for one in source.requests)
 
 
 def _short_ones(requests: Sequence[Request]) -> tuple[Request, ...]:
