@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import pytest

@@ -197,15 +197,10 @@ class OpenLoop:
             hearing = _Hearing(connection, question, answer, self._now_ns, began)
             connection.send(message, hearing, has_body=True)
             try:
-                async with asyncio.timeout(None) as silence:
-                    hearing.heard = lambda: self._heard(silence)
-                    hearing.heard()
-                    silent = await hearing.done
-            except TimeoutError:
-                if not silence.expired():
-                    raise
-                answer.error = "silent"
-                return None
+                silent = await self._heard_out(hearing)
+                if silent is None:
+                    answer.error = "silent"
+                    return None
             finally:
                 connection.leave(hearing)
                 hearing.note()
@@ -214,9 +209,17 @@ class OpenLoop:
                 continue
             return hearing.retry_after_s
 
-    def _heard(self, silence: asyncio.Timeout) -> None:
-        if not silence.expired():
-            silence.reschedule(asyncio.get_running_loop().time() + self._silence_s)
+    async def _heard_out(self, hearing: _Hearing) -> bool | None:
+        """Until the answer ended: whether not a byte of it came; None where nothing was heard for too long."""
+        loop = asyncio.get_running_loop()
+        while True:
+            left_s = hearing.heard_s + self._silence_s - loop.time()
+            if left_s <= 0:
+                return None
+            # Looked at now and then: a timer that is set anew by each token costs more than reading it.
+            await asyncio.wait((hearing.done,), timeout=left_s)
+            if hearing.done.done():
+                return hearing.done.result()
 
 
 class _Hearing:
@@ -238,8 +241,10 @@ class _Hearing:
         self._now_ns = now_ns
         self._reading: StreamReading | WholeReading | None = None
         self.retry_after_s: float | None = None
-        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.heard: Callable[[], None] = _nothing
+        loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[bool] = loop.create_future()
+        self._loop_s = loop.time
+        self.heard_s = loop.time()
 
     def answer_began(self, head: ResponseHead) -> None:
         answer = self._answer
@@ -265,7 +270,7 @@ class _Hearing:
             answer.last_token_ns = now_ns
 
     def answer_flush(self) -> None:
-        self.heard()
+        self.heard_s = self._loop_s()
         reading = self._reading
         if (
             self._most_events is not None
@@ -310,7 +315,3 @@ class _Hearing:
                 answer.output = Output(ids=tuple(reading.ids), text="".join(reading.text))
             if reading.error is not None:
                 answer.error = reading.error.code or reading.error.type or "an error without a name"
-
-
-def _nothing() -> None:
-    return None

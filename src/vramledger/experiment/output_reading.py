@@ -43,7 +43,7 @@ class OutputReading(StreamReading):
         if not self._keeps or where.get("index") not in (0, None):
             return
         if isinstance(ids, list) and len(self.ids) + len(ids) <= MOST_KEPT:
-            self.ids += [one for one in ids if isinstance(one, int) and 0 <= one < 2**31]
+            self.ids += [one for one in ids if type(one) is int and 0 <= one < 2**31]
         if isinstance(text, str) and len(self.text) + len(text) <= MOST_KEPT:
             self.text.append(text)
 
