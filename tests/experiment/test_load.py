@@ -99,7 +99,18 @@ def test_a_turn_is_the_parents_prompt_its_real_answer_and_more() -> None:
     assert prompts[2][:65] == prompts[1] + [10_000 + number for number in range(5)]
     assert all(one.whole for one in run.served)
     assert [one.asked_prompt_tokens for one in run.served] == [one.prompt_tokens for one in run.served]
-    assert not run.notes
+    assert not any("did not tell" in note for note in run.notes)
+
+
+def test_an_answer_that_is_not_told_is_noted() -> None:
+    async def script(call: Call) -> None:
+        await call.stream(event({"choices": [{"index": 0, "text": " a"}]}), DONE)
+
+    with engine(script) as here:
+        run = run_load(server(here.port), HEADER, turns((40, 1), (60, 1)), seed=3, retries=0)
+        lengths = [len(asked(call)["prompt"]) for call in here.calls]
+    assert lengths == [40, 60]
+    assert "did not tell what they said" in run.notes[0]
 
 
 def test_a_turn_waits_for_its_parents_real_end_and_then_for_its_pause() -> None:

@@ -15,6 +15,10 @@ TELLS_IDS = frozenset({"vllm", "llamacpp"})
 """Engines that tell the token ids of an output: vLLM since 0.10.2 (`return_token_ids`), llama.cpp's own /completion (`return_tokens`)."""
 
 
+LAST_FIELDS = ("content", "tokens", "stop", "tokens_predicted", "tokens_evaluated", "timings")
+"""Of llama.cpp's last event, which else repeats the prompt and all settings."""
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Who is asked, and what is known of the engine there. `engine` is its name as `vramledger.engines` has it, None where it is not
     known: then nothing is asked that not every OpenAI-compatible server knows, and answers may end before they are as long as wanted."""
@@ -61,5 +65,5 @@ def body_of(server: Server, request: Request, prompt: Sequence[int] | str, *, ke
     if keeps_output and server.engine == "vllm":
         body["return_token_ids"] = True
     if keeps_output and server.engine == "llamacpp":
-        body |= {"n_predict": bound, "return_tokens": True}
+        body |= {"n_predict": bound, "return_tokens": True, "response_fields": LAST_FIELDS}
     return msgspec.json.encode(body)

@@ -27,6 +27,8 @@ __all__ = ["LoadRun", "Server", "run_load"]
 
 STOP_POLL_S = 0.1
 LONGEST_WORDS = 200
+LATE_NS = 20_000_000
+"""An event loop that is more behind than this has something to say of first tokens."""
 
 
 class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +94,14 @@ def run_load(
     late = Lateness()
     with _collected_before():
         was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
+    behind = late.quantiles()
     return LoadRun(
         served=tuple(sorted(stage.served, key=lambda one: one.number)),
         began_s=began_s,
         ended_s=time.time(),
         is_whole=not was_stopped,
-        loop_late_ns=late.quantiles(),
-        notes=stage.notes(),
+        loop_late_ns=behind,
+        notes=(*stage.notes(), *_of_lateness(behind)),
     )
 
 
@@ -126,6 +129,7 @@ class _Stage:
             if request.parent is not None:
                 self._children.setdefault(request.parent, []).append(number)
         self._is_text = is_text(server, requests)
+        self._untold = 0
         self.ask: Callable[[Question], None] = _nobody
         self.served: list[Served] = []
 
@@ -144,6 +148,8 @@ class _Stage:
         self.served.append(row)
         if number in self._children:
             self._prompts.heard(answer)
+            said = answer.output
+            self._untold += bool(answer.events and not (said and (said.text if self._is_text else said.ids)))
             for child in self._children.pop(number):
                 self.ask(self._question(child, answer.end_ns + self._requests[child].pause_ns))
         if self._told is not None:
@@ -158,6 +164,11 @@ class _Stage:
             found.append(
                 "prompts are text, of words that are a token each in most vocabularies, for the engine is not known to tell token ids: "
                 f"{asked:,} tokens were wanted, and the engine counted {sum(one.prompt_tokens or 0 for one in counted):,}"
+            )
+        if self._untold:
+            found.append(
+                f"of {self._untold:,} answers that were gone on from the engine did not tell what they said: other text stands in their "
+                "place, of which a prefix cache holds nothing"
             )
         if not self._server.forces_length:
             found.append(
@@ -179,6 +190,16 @@ class _Stage:
             retries=self._retries,
             keeps_output=keeps,
         )
+
+
+def _of_lateness(behind: Quantiles) -> tuple[str, ...]:
+    if behind.p99 < LATE_NS:
+        return ()
+    words = (
+        f"the client was held up: its event loop was {behind.p99 / 1e6:,.0f} ms behind at the 99th percentile, and tokens are told as much "
+        "later than they came; give it a core of its own"
+    )
+    return (words,)
 
 
 def is_text(server: Server, requests: Sequence[Request]) -> bool:
