@@ -90,14 +90,13 @@ def run_load(
     stage = _Stage(server, requests, prompts, retries=retries, told=told, kind=kind)
     loop = OpenLoop(server.upstream, told=stage.answered, silence_s=silence_s)
     stage.ask = loop.ask
-    began_s = time.time()
     late = Lateness()
     with _collected_before():
         was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
     behind = late.quantiles()
     return LoadRun(
         served=tuple(sorted(stage.served, key=lambda one: one.number)),
-        began_s=began_s,
+        began_s=loop.began_s,
         ended_s=time.time(),
         is_whole=not was_stopped,
         loop_late_ns=behind,

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush, nsmallest
+from heapq import heappop, heappush
 
 from vramledger.experiment.answer import CLIENT_FAILED, Answer, Output, Question
 from vramledger.experiment.output_reading import OutputReading
@@ -29,6 +29,10 @@ AHEAD = 16
 """Bodies that are made before their time."""
 EARLY_S = 0.001
 """The loop's timers go off up to a millisecond late (epoll counts in those), so they are set for that much earlier; the rest is yielded away."""
+
+
+_Waiting = tuple[int, int, int, Question]
+"""When it is due, its number, its place among all that were asked."""
 
 
 class OpenLoop:
@@ -57,11 +61,13 @@ class OpenLoop:
         self._pool = UpstreamPool(
             target, most_idle=1024, idle_ms=4_000, connect_ms=connect_ms, counters=self._counters, tls=tls
         )
-        self._waiting: list[tuple[int, int, int, Question]] = []
+        self._waiting: list[_Waiting] = []
         self._bodies: dict[int, bytes] = {}
         self._asked_so_far = 0
         self._news = asyncio.Event()
         self.open_requests = 0
+        self.began_s = time.time()
+        """Unix time of the instant that all others count from, once it runs."""
 
     def ask(self, question: Question) -> None:
         """One more, while others are under way; it is sent at once where it is due."""
@@ -72,9 +78,9 @@ class OpenLoop:
 
     async def run(self, questions: Iterable[Question]) -> None:
         """Sends each when it is due and returns when all have ended. When cancelled, all are left at once."""
-        self._began_ns = self._clock_ns()
         for question in questions:
             self.ask(question)
+        self._began_ns, self.began_s = self._clock_ns(), time.time()
         try:
             async with asyncio.TaskGroup() as tasks:
                 while self._waiting or self.open_requests:
@@ -95,7 +101,7 @@ class OpenLoop:
 
     async def _make_bodies(self) -> None:
         """Bodies of the next questions, one at a time, while there is time for that: a burst meets them ready."""
-        for at_ns, _, serial, question in nsmallest(AHEAD, self._waiting):
+        for at_ns, _, serial, question in _smallest(self._waiting, AHEAD):
             if serial not in self._bodies:
                 self._bodies[serial] = question.body if isinstance(question.body, bytes) else question.body()
                 if at_ns - self._now_ns() < EARLY_S * NS_PER_S:
@@ -220,6 +226,19 @@ class OpenLoop:
             await asyncio.wait((hearing.done,), timeout=left_s)
             if hearing.done.done():
                 return hearing.done.result()
+
+
+def _smallest(heap: list[_Waiting], count: int) -> list[_Waiting]:
+    """The first of a heap, in order, without going through all of it."""
+    found: list[_Waiting] = []
+    edge = [(heap[0], 0)] if heap else []
+    while edge and len(found) < count:
+        one, place = heappop(edge)
+        found.append(one)
+        for below in (2 * place + 1, 2 * place + 2):
+            if below < len(heap):
+                heappush(edge, (heap[below], below))
+    return found
 
 
 class _Hearing:
