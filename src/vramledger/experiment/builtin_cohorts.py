@@ -9,7 +9,7 @@ from vramledger.workload.quantiles import Quantiles
 LEAST_TOKENS = 64
 """An engine whose longest request is shorter is no place for a workload."""
 PREFIX_HIT = 0.75
-PREFIX_TEXTS = 4
+PREFIX_TEXTS = 2
 
 
 def short_cohorts(longest_tokens: int) -> tuple[Cohort, ...]:
