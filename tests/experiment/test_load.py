@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,46 +232,51 @@ def test_a_parent_that_comes_later_is_refused() -> None:
         run_load(server(1), HEADER, requests, seed=1, retries=0)
 
 
+@pytest.fixture(scope="module")
+def llamacpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """llama.cpp's server with two sequences of one pool of 4,096 cells."""
+    with llamacpp_server(tmp_path_factory.mktemp("server"), "-c", "4096", "-np", "2", "--kv-unified") as port:
+        yield port
+
+
 @needs_llamacpp
-def test_llamacpp_finds_what_is_shared_and_what_grew(tmp_path: Path) -> None:
-    with llamacpp_server(tmp_path, "-c", "4096", "-np", "2", "--kv-unified") as port:
-        real = Server(
-            upstream=Upstream(host="127.0.0.1", port=port), model="m", engine="llamacpp", vocab_size=49152
-        )
+def test_llamacpp_finds_what_is_shared_and_what_grew(llamacpp: int) -> None:
+    real = Server(
+        upstream=Upstream(host="127.0.0.1", port=llamacpp), model="m", engine="llamacpp", vocab_size=49152
+    )
 
-        def sent(requests: list[Request]) -> tuple[Any, ...]:
-            run = run_load(real, HEADER, requests, seed=9, retries=0, salt=1)
-            assert all(row.whole for row in run.served), run.served
-            assert all(row.prompt_tokens == row.asked_prompt_tokens for row in run.served)
-            assert all(row.output_tokens == row.asked_output_tokens for row in run.served)
-            return run.served
+    def sent(requests: list[Request]) -> tuple[Any, ...]:
+        run = run_load(real, HEADER, requests, seed=9, retries=0, salt=1)
+        assert all(row.whole for row in run.served), run.served
+        assert all(row.prompt_tokens == row.asked_prompt_tokens for row in run.served)
+        assert all(row.output_tokens == row.asked_output_tokens for row in run.served)
+        return run.served
 
-        # A turn finds all of the turn before but the last token, whose logits begin the answer and are not kept.
-        first, second, third = sent(turns((90, 20), (150, 10), (200, 4)))
-        assert (first.cached_prompt_tokens, second.cached_prompt_tokens) == (0, 109)
-        assert third.cached_prompt_tokens == 159
+    # A turn finds all of the turn before but the last token, whose logits begin the answer and are not kept.
+    first, second, third = sent(turns((90, 20), (150, 10), (200, 4)))
+    assert (first.cached_prompt_tokens, second.cached_prompt_tokens) == (0, 109)
+    assert third.cached_prompt_tokens == 159
 
-        def one_by_one(blocks: Callable[[int], tuple[int, ...]]) -> list[int | None]:
-            requests = [
-                Request(arrival_ns=0, prompt_tokens=100, output_tokens=2, blocks=blocks(number))
-                for number in range(3)
-            ]
-            return [sent([request])[0].cached_prompt_tokens for request in requests]
-
-        assert one_by_one(lambda number: (1000, 1001, 1002, 1003))[1:] == [99, 99]
-        missed = [
-            row.cached_prompt_tokens
-            for row in sent([Request(arrival_ns=0, prompt_tokens=100, output_tokens=2) for _ in range(3)])
+    def one_by_one(blocks: Callable[[int], tuple[int, ...]]) -> list[int | None]:
+        requests = [
+            Request(arrival_ns=0, prompt_tokens=100, output_tokens=2, blocks=blocks(number))
+            for number in range(3)
         ]
-        assert missed == [0, 0, 0]
+        return [sent([request])[0].cached_prompt_tokens for request in requests]
+
+    assert one_by_one(lambda number: (1000, 1001, 1002, 1003))[1:] == [99, 99]
+    missed = [
+        row.cached_prompt_tokens
+        for row in sent([Request(arrival_ns=0, prompt_tokens=100, output_tokens=2) for _ in range(3)])
+    ]
+    assert missed == [0, 0, 0]
 
 
 @needs_llamacpp
-def test_an_engine_that_nobody_knows_is_sent_text_and_finds_what_grew(tmp_path: Path) -> None:
-    with llamacpp_server(tmp_path, "-c", "4096", "-np", "2", "--kv-unified") as port:
-        unknown = Server(upstream=Upstream(host="127.0.0.1", port=port), model="m")
-        requests = turns((60, 12), (90, 8), (120, 4))
-        run = run_load(unknown, HEADER, requests, seed=2, retries=0)
+def test_an_engine_that_nobody_knows_is_sent_text_and_finds_what_grew(llamacpp: int) -> None:
+    unknown = Server(upstream=Upstream(host="127.0.0.1", port=llamacpp), model="m")
+    requests = turns((60, 12), (90, 8), (120, 4))
+    run = run_load(unknown, HEADER, requests, seed=2, retries=0)
     assert all(row.whole for row in run.served)
     for before, row in pairwise(run.served):
         assert abs((row.prompt_tokens or 0) - row.asked_prompt_tokens) <= 2
@@ -283,17 +287,16 @@ def test_an_engine_that_nobody_knows_is_sent_text_and_finds_what_grew(tmp_path: 
 
 
 @needs_llamacpp
-def test_llamacpp_serves_a_stage_of_each_kind(tmp_path: Path) -> None:
+def test_llamacpp_serves_a_stage_of_each_kind(llamacpp: int) -> None:
     plan = ExperimentPlan()
-    with llamacpp_server(tmp_path, "-c", "2048", "-np", "4", "--kv-unified") as port:
-        real = Server(
-            upstream=Upstream(host="127.0.0.1", port=port), model="m", engine="llamacpp", vocab_size=49152
+    real = Server(
+        upstream=Upstream(host="127.0.0.1", port=llamacpp), model="m", engine="llamacpp", vocab_size=49152
+    )
+    for kind in (Kind.SHORT, Kind.TOOLS):
+        header, requests = stage_requests(
+            plan, kind, per_s=4.0, seconds=1.0, seed=2, context_len=256, pool_tokens=2048, source=None
         )
-        for kind in (Kind.SHORT, Kind.TOOLS):
-            header, requests = stage_requests(
-                plan, kind, per_s=4.0, seconds=1.0, seed=2, context_len=256, pool_tokens=2048, source=None
-            )
-            run = run_load(real, header, requests, seed=2, retries=0, kind=kind.value)
-            assert len(run.served) == len(requests) > 0
-            assert all(row.whole and row.kind == kind.value for row in run.served), run.served
-            assert run.loop_late_ns.count > 0
+        run = run_load(real, header, requests, seed=2, retries=0, kind=kind.value)
+        assert len(run.served) == len(requests) > 0
+        assert all(row.whole and row.kind == kind.value for row in run.served), run.served
+        assert run.loop_late_ns.count > 0
