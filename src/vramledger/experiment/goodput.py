@@ -135,9 +135,7 @@ def crossing_of(
     (Jeffreys), so that a stage in which all were good is not taken for certain. What it is worth is drawn too, as its excess is known from six
     cosines only: a chi-squared of six. The draws never rise with load either.
 
-    Up ladders of stages of 20 to 300 s of an M/D/1 and an M/M/1 queue, intervals of 95 % hold the knee in 89 to 96 % of runs, and lie
-    above it in 8 % at most; plain blocks of neighbours drawn anew hold it in 21 to 85 % and lie above it in 11 to 65 %. What is left is
-    that a ladder stops where chance lets it, and that a stage cannot show what changes more slowly than it lasts.
+    How often the interval holds the knee of queues whose knee is known: docs/decisions/experiment-intervals.md.
     """
     loads = [item.per_s for item in points]
     random = Random(seed)  # noqa: S311 - resampling, no secret
