@@ -41,7 +41,7 @@ def conclude(work: Work) -> None:
         work.told("finding the operating point")
         work.change(
             point=operating_point(
-                whole,
+                found.stages,
                 lambda stage: read_records(work.journal.folder / stage.records),
                 found.plan,
                 headroom_bytes=_headroom_bytes(work),
