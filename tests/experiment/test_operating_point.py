@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from math import exp, factorial
+from math import exp, factorial, isclose
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -193,6 +193,35 @@ def test_a_rise_is_pooled_by_weight() -> None:
     assert crossed([1, 2, 3, 4], [1.0, 0.7, 0.7, 0.2], 0.85) == 1.5
     assert crossed([1, 2], [0.9, 0.8], 0.95) == 0.0
     assert crossed([1, 2], [1.0, 0.96], 0.95) is None
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1.0, 2.0, 3.0, 5.0]), st.lists(st.booleans(), min_size=1, max_size=12)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_came_of_stages_the_point_lies_within_its_interval(
+    found: list[tuple[float, list[bool]]],
+) -> None:
+    base = queue_rows(Random(0), 1.0, 30.0)[0]
+    rows = {
+        f"{place}": [
+            replace(base, number=number, whole=is_good, status=200 if is_good else 500)
+            for number, is_good in enumerate(goods)
+        ]
+        for place, (_, goods) in enumerate(found)
+    }
+    stages = [stage_of(name, found[int(name)][0], served) for name, served in rows.items()]
+    point = operating_point(stages, lambda stage: rows[stage.name], PLAN)
+    loads = [per_s for per_s, _ in found]
+    assert 0.0 <= point.low_per_s <= point.per_s <= point.high_per_s <= max(loads)
+    assert point.per_s == 0.0 or point.per_s in loads
+    assert isclose(point.goodput + point.risk, 1.0)
+    assert point.is_limit_of_load == (point.beyond_per_s is None)
+    assert point.beyond_per_s is None or point.per_s < point.beyond_per_s
 
 
 def test_requests_that_miss_together_are_worth_less() -> None:
