@@ -6,7 +6,7 @@ from vramledger.experiment.ladder import Ladder, rounded
 from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.warm_up import SHORT_OUTPUT_TOKENS, SHORT_PROMPT_TOKENS
 from vramledger.release.experiment.live import Live
-from vramledger.release.experiment.sending import made_requests, send
+from vramledger.release.experiment.sending import learn, made_requests, send
 from vramledger.release.experiment.work import Skipped, Work
 
 FIRST_SHARE = 0.25
@@ -49,6 +49,7 @@ def _climb(work: Work, live: Live, step: Step, kind: Kind) -> None:
     while (per_s := ladder.next(stages := work.stages(step))) is not None:
         number = len(stages) + 1
         send(work, live, step=step, kind=kind, name=f"{step.value}-{number}", per_s=per_s, number=number)
+        learn(work, live)
 
 
 def start_per_s(work: Work, live: Live, step: Step) -> float:

@@ -95,9 +95,12 @@ class Live:
         except InputError:
             return None
 
-    def learn(self, run: StageRun) -> LatencyModel | None:
-        """What was measured counts for the forecasts that follow."""
+    def remember(self, run: StageRun) -> None:
+        """What was measured, for the fits that follow; in the place of an earlier run of its name."""
         self.runs = [*(one for one in self.runs if one.name != run.name), run]
+
+    def learn(self) -> LatencyModel | None:
+        """Fit to all that is remembered; None where nothing is foretold."""
         return None if self.forecaster is None else self.forecaster.fit(self.runs)
 
 

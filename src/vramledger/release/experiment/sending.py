@@ -109,11 +109,16 @@ def send(
     stage = kept(run.served, run.began_s, notes, is_whole=run.is_whole and not guard.words)
     if guard.words:
         raise EngineEnded(name, guard.words)
-    work.told(f"{name}: {stage.measured.goodput:.0%} good")
-    learned = live.learn(StageRun(name=name, header=header, requests=requests, served=run.served))
+    live.remember(StageRun(name=name, header=header, requests=requests, served=run.served))
+    return stage
+
+
+def learn(work: Work, live: Live) -> None:
+    """From every stage until now, for the forecasts that follow."""
+    work.told("fitting a step's time to what was measured")
+    learned = live.learn()
     if learned is not None:
         work.change(latency_model=learned)
-    return stage
 
 
 class _Came:
@@ -140,9 +145,9 @@ def runs_again(work: Work, live: Live, stages: Sequence[Stage]) -> None:
             work, live, stage.kind, per_s=stage.per_s, seconds=stage.seconds, seed=stage.seed
         )
         served = read_records(work.journal.folder / stage.records)
-        live.runs.append(StageRun(name=stage.name, header=header, requests=requests, served=served))
-    if live.forecaster is not None and live.runs:
-        live.forecaster.fit(live.runs)
+        live.remember(StageRun(name=stage.name, header=header, requests=requests, served=served))
+    if stages:
+        learn(work, live)
 
 
 def seed_of(seed: int, step: Step, number: int) -> int:

@@ -9,7 +9,7 @@ from vramledger.experiment.result import Stage
 from vramledger.experiment.trend import trends
 from vramledger.release.experiment.climbing import steady_per_s
 from vramledger.release.experiment.live import Live
-from vramledger.release.experiment.sending import send
+from vramledger.release.experiment.sending import learn, send
 from vramledger.release.experiment.work import Work
 
 
@@ -18,6 +18,7 @@ def steady(work: Work, live: Live) -> None:
     plan = work.plan
     stage = next(iter(work.stages(Step.STEADY)), None)
     if stage is None:
+        learn(work, live)
         before = live.watching.snapshot("before steady")
         stage = send(
             work,

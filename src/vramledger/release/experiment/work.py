@@ -40,7 +40,7 @@ class Work:
         self.told = told
         self.clock = clock
         self.is_continued = before is not None
-        self.now = begun if before is None else replace(before, target=begun.target)
+        self.now = begun if before is None else before
         journal.save(self.now)
 
     @property
