@@ -22,8 +22,9 @@ from vramledger.experiment.result import Experiment, LoadFigures, Target
 from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_load_picture import wilson
 from vramledger.report.experiment_page import experiment_page, write_experiment_page
+from vramledger.report.experiment_picture import Clock, pieces
 from vramledger.report.experiment_text import experiment_lines
-from vramledger.report.experiment_words import standing, time_text, trimmed
+from vramledger.report.experiment_words import launch_text, standing, time_text, trimmed
 from vramledger.report.text import render
 from vramledger.simulation.summary import Quantiles
 
@@ -80,7 +81,7 @@ def whole_evidence(found: Experiment = WHOLE) -> Evidence:
 
 def test_the_verdict_stands_first_and_all_that_was_found_follows() -> None:
     words = " ".join(elements(experiment_page(whole_evidence())).words)
-    assert words.index("1.69 requests/s (1.52 to 1.83") < words.index("What it holds under")
+    assert words.index("1.69 requests/s (1.52 to 1.83") < words.index("Conditions")
     for stage in WHOLE.stages:
         assert stage.name in words
         assert f"{stage.measured.offered:,}" in words
@@ -258,3 +259,57 @@ def test_wilson_is_the_textbook_interval() -> None:
 )
 def test_times_are_in_the_unit_that_is_read(time_ns: float, text: str) -> None:
     assert trimmed(time_text(time_ns)) == text
+
+
+def test_what_a_command_names_as_secret_is_left_out() -> None:
+    words = (
+        "env",
+        "HF_TOKEN=hf_1",
+        "vllm",
+        "serve",
+        "m",
+        "--api-key",
+        "sk-2",
+        "--port",
+        "80",
+        "--admin-key=sk-3",
+        "--key-count",
+        "4",
+    )
+    assert (
+        launch_text(words) == "env HF_TOKEN=… vllm serve m --api-key … --port 80 --admin-key=… --key-count 4"
+    )
+    shown = replace(WHOLE, target=replace(WHOLE.target, launched=words))
+    for page in (experiment_page(Evidence(found=shown)), render(experiment_lines(shown), colour=False)):
+        assert not any(secret in page for secret in ("hf_1", "sk-2", "sk-3"))
+
+
+def test_an_axis_leaves_out_the_rest_between_two_runs() -> None:
+    """Ten seconds, a day, ten seconds."""
+    times = [*range(11), *range(86_400, 86_411)]
+    clock = Clock.of(map(float, times))
+    assert (clock.length_s, clock.end, clock.cuts) == (20.0, 20.0, (10.0,))
+    assert [clock.at(place) for place in (-5.0, 4.0, 10.0, 40_000.0, 86_400.0, 86_404.0, 1e9)] == [
+        0,
+        4,
+        10,
+        10,
+        10,
+        14,
+        20,
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=60))
+def test_time_never_runs_back_on_an_axis(times: list[float]) -> None:
+    clock = Clock.of(times)
+    places = [clock.at(at_s) for at_s in sorted(times)]
+    assert places == sorted(places)
+    assert places[0] >= 0 and places[-1] <= clock.end * (1 + 1e-9)
+
+
+def test_a_line_is_cut_where_readings_are_missing() -> None:
+    points = [(float(x), 1.0) for x in (0, 1, 2, 3, 9, 10, 11)]
+    assert [len(piece) for piece in pieces(points)] == [4, 3]
+    assert [point for piece in pieces(points) for point in piece] == points

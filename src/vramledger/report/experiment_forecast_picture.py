@@ -68,8 +68,8 @@ def _shares(found: Experiment) -> Picture | None:
     stages = [item for item in found.stages if item.forecast is not None]
     if not stages:
         return None
-    row, left = 22, 128
-    height = row * len(stages)
+    left = 128
+    height = max(300, 16 * len(stages))
     panel = Panel(14, height, most_x=1.0, most_y=float(len(stages)), width=UNIT, left=left, right=16)
     parts = [
         text(panel.x(mark), 14 + height + 17, f"{100 * mark:.0f}%", anchor="middle", colour=DIM)

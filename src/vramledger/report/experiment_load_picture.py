@@ -72,7 +72,7 @@ def _goodput(found: Experiment, stages: Sequence[Stage], named: str) -> Picture:
         *_point(found, panel, stages),
         *panel.grid("requests offered a second", shown_y=lambda share: f"{100 * share:.0f}%"),
         panel.path([(0.0, aim), (_right(stages), aim)], AIM, dash="2 3"),
-        text(panel.right - 4, panel.y(aim) + 14, f"aim {percent(aim)}", anchor="end", colour=AIM),
+        text(panel.left + 6, panel.y(aim) + 14, f"aim {percent(aim)}", colour=AIM),
         panel.path([(item.per_s, item.measured.goodput) for item in stages], MEASURED, width=2),
         *(panel.bar(item.per_s, low, high, MEASURED) for item, (low, high) in zip(stages, ends, strict=True)),
         panel.path(foretold, FORECAST, dash="6 4"),

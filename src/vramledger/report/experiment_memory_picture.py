@@ -11,7 +11,17 @@ from vramledger.ledger import Owner, Phase
 from vramledger.observation import Sample
 from vramledger.report.chart import Panel, Point, extremes, inline, text
 from vramledger.report.experiment_evidence import Evidence, summed, tracks
-from vramledger.report.experiment_picture import DIM, INK, NARROW, WIDE, Clock, Key, Picture, loads_behind
+from vramledger.report.experiment_picture import (
+    DIM,
+    INK,
+    NARROW,
+    WIDE,
+    Clock,
+    Key,
+    Picture,
+    loads_behind,
+    pieces,
+)
 from vramledger.report.experiment_words import quantity_text
 from vramledger.telemetry.marks import LOADED, LOADING, MARK
 from vramledger.units import GIB, MIB
@@ -58,8 +68,7 @@ def places(evidence: Evidence) -> list[Place]:
     for name, words in (("pss_bytes", "proportional"), ("rss_bytes", "resident")):
         found = tracks(evidence.samples, name)
         if found:
-            count = len(found)
-            label = f"the engine's {'process' if count == 1 else f'{count} processes'}, {words}"
+            label = f"the engine's {'process' if len(found) == 1 else 'processes'}, {words}"
             return [Place(name=label, held=summed(found), bands=_bands(evidence, on_host=True))]
     return []
 
@@ -129,16 +138,18 @@ def _picture(evidence: Evidence, place: Place) -> Picture:
     if limit is not None and limit < 2.5 * top:
         top = max(top, limit * 1.04)
     unit = GIB if top >= GIB else MIB
-    clock = Clock(place.held[0][0], place.held[-1][0])
+    clock = Clock.of(at_s for at_s, _ in place.held)
     drawings = []
     for width in (WIDE, NARROW):
         panel = Panel(_TOP, _HEIGHT, most_x=clock.end, most_y=top / unit, width=width, left=58, right=12)
-        line = [(clock.at(x), y / unit) for x, y in extremes(place.held, _CELLS)]
         parts = [
-            *loads_behind(panel, clock, found.stages, named=width == WIDE),
+            *loads_behind(panel, clock, found, named=width == WIDE),
             *_stack(panel, clock, place.bands, unit),
             *panel.grid(clock.unit, marks_x=10 if width == WIDE else 5),
-            panel.path(line, INK, width=1.8),
+            *(
+                panel.path([(clock.at(x), y / unit) for x, y in extremes(piece, _CELLS)], INK, width=1.8)
+                for piece in pieces(place.held)
+            ),
             *_snapshots(evidence, panel, clock, place, unit),
             text(panel.left - 52, 12, "GiB" if unit == GIB else "MiB", colour=DIM),
         ]
@@ -185,7 +196,7 @@ def _stack(panel: Panel, clock: Clock, bands: Sequence[Band], unit: int) -> Iter
 def _snapshots(evidence: Evidence, panel: Panel, clock: Clock, place: Place, unit: int) -> Iterator[str]:
     """A point on the line at each moment that was held fast."""
     for shot in evidence.found.snapshots:
-        if not clock.first_s <= shot.at_s <= clock.last_s:
+        if not any(first <= shot.at_s <= last for first, last in clock.spans):
             continue
         _, value = min(place.held, key=lambda point: abs(point[0] - shot.at_s))
         told = f"{shot.label}: {quantity_text(value, 'bytes')}"

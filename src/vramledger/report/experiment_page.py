@@ -18,6 +18,7 @@ from vramledger.report.experiment_request_picture import request_pictures
 from vramledger.report.experiment_style import STYLE
 from vramledger.report.experiment_tables import (
     Table,
+    accuracy_table,
     checks_table,
     forecast_table,
     snapshots_table,
@@ -31,7 +32,11 @@ from vramledger.report.experiment_words import (
     conditions_of,
     doubts,
     head_facts,
+    model_name,
+    share_text,
     standing,
+    time_text,
+    trimmed,
     verdict_text,
 )
 from vramledger.report.html import Markup, tag
@@ -58,7 +63,7 @@ def write_experiment_page(folder: Path, found: Experiment) -> Path:
 def experiment_page(evidence: Evidence) -> str:
     """The whole file."""
     found = evidence.found
-    title = f"Capacity of {found.target.model or 'an engine'}"
+    title = f"Capacity of {model_name(found) or 'an engine'}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -76,7 +81,9 @@ def experiment_page(evidence: Evidence) -> str:
             *_conditions(found),
             *_section("What load it holds", _together(load_pictures(found)),
                       _table(stages_table(found), "every stretch of load, as measured")),
-            *_section("Foretold and measured", _together(forecast_pictures(found)), _fold(forecast_table(found), "every figure"),
+            *_section("Foretold and measured", _together(forecast_pictures(found)),
+                      _table(accuracy_table(found), "how far off the forecasts were, over all stages"),
+                      _fold(forecast_table(found), "every figure of every stage"),
                       *_model(found)),
             *_section("Where memory went", *map(_figure, memory_pictures(evidence)), *map(_figure, ledger_pictures(evidence)),
                       _fold(snapshots_table(found), "memory at each moment that was held fast")),
@@ -95,7 +102,7 @@ def _head(found: Experiment) -> list[Markup]:
     word, style = standing(found)
     target = found.target
     engine = " ".join(part for part in (target.engine, target.engine_version) if part)
-    named = " · ".join(part for part in (target.model, engine, utc_text(found.began_s)) if part)
+    named = " · ".join(part for part in (model_name(found), engine, utc_text(found.began_s)) if part)
     reasons = doubts(found) if word != "failed" else ()
     return [
         tag("h1", f"Capacity experiment: {named}"),
@@ -114,7 +121,7 @@ def _head(found: Experiment) -> list[Markup]:
                     "div",
                     tag("dt", fact.name),
                     tag("dd", fact.value, class_="value"),
-                    tag("dd", fact.note, class_="under"),
+                    tag("dd", fact.note, class_="small"),
                     class_=fact.style or "plain",
                 )
                 for fact in head_facts(found)
@@ -135,10 +142,14 @@ def _failure(found: Experiment) -> list[Markup]:
     where = f" in {failed.stage}" if failed.stage else ""
     parts = [
         tag("h2", "What ended it"),
-        tag("p", tag("strong", failed.classification or "not classified"), f", {failed.step.value}{where}, "
-            f"{utc_text(failed.at_s)}"),
-        tag("p", failed.words),
-    ]  # fmt: skip
+        tag(
+            "p",
+            tag("strong", failed.classification or "not classified"),
+            f", {failed.step.value}{where}, {utc_text(failed.at_s)}",
+        ),
+    ]
+    if failed.words and failed.words != verdict_text(found):
+        parts.append(tag("p", failed.words))  # fmt: skip
     for name, lines in (("evidence", failed.evidence), ("remedies", failed.remedies)):
         if lines:
             parts += [tag("h3", name), tag("ul", *(tag("li", text) for text in lines))]
@@ -148,10 +159,10 @@ def _failure(found: Experiment) -> list[Markup]:
 def _conditions(found: Experiment) -> list[Markup]:
     named = conditions_of(found)
     rows = [part for name, value in named for part in (tag("dt", name), tag("dd", value))]
-    out = [tag("h2", "What it holds under"), tag("dl", *rows, class_="conditions")]
+    parts = [tag("dl", *rows, class_="conditions")]
     if found.conditions:
-        out.append(tag("ul", *(tag("li", text) for text in found.conditions)))
-    return out
+        parts.append(tag("ul", *(tag("li", text) for text in found.conditions)))
+    return [tag("h2", "Conditions"), tag("div", *parts, class_="under")]
 
 
 def _model(found: Experiment) -> list[Markup]:
@@ -159,15 +170,21 @@ def _model(found: Experiment) -> list[Markup]:
     if model is None:
         return []
     step = model.step
-    ms = 1_000_000_000
     text = (
-        f"A step takes {step.overhead_ps / ms:.4g} ms and the larger of {step.floor_ps / ms:.4g} ms and "
-        f"{step.token_ps / ms:.4g} ms a token, {step.decode_seq_ps / ms:.4g} ms a decoding request, and "
-        f"{step.kv_token_ps * 1000 / ms:.4g} ms a thousand cached tokens read."
+        f"A step takes {_ps(step.overhead_ps)} and {_ps(step.token_ps)} a token computed (at least {_ps(step.floor_ps)}), "
+        f"{_ps(step.decode_seq_ps)} a decoding request and {_ps(1000 * step.kv_token_ps)} a thousand cached tokens read."
     )
-    error = "" if model.relative_error is None else f" Off by {100 * model.relative_error:.1f} % over {model.held_out_requests:,} requests that it was not fitted to."  # fmt: skip
     fitted = f" Fitted to {model.fitted_requests:,} requests of {', '.join(model.stages) or 'no stage'}."
+    error = (
+        ""
+        if model.relative_error is None
+        else f" Off by {share_text(model.relative_error)} over {model.held_out_requests:,} requests that it was not fitted to."
+    )
     return [tag("p", text + fitted + error, class_="note")]
+
+
+def _ps(time_ps: int) -> str:
+    return trimmed(time_text(time_ps / 1000))
 
 
 def _pool(evidence: Evidence) -> list[Markup]:

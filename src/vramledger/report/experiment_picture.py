@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
 from vramledger.experiment.plan import Kind
-from vramledger.experiment.result import Stage
-from vramledger.report.chart import Panel, text
+from vramledger.experiment.result import Experiment, StepState
+from vramledger.report.chart import Panel, Point, text
 from vramledger.report.experiment_words import figures
 
 UNIT, WIDE, NARROW = 380, 1000, 380
@@ -44,44 +45,96 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """Seconds and minutes of an axis from the Unix time `first_s` on."""
+    """Seconds or minutes of an axis over spans of Unix time, in their order: what lies between two spans takes no room."""
 
-    first_s: float
-    last_s: float
+    spans: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, times: Iterable[float], *, most_gap_s: float = 90.0) -> Clock:
+        """An axis over these times, without the rests in which nothing was read: an experiment that went on a day later is one picture."""
+        spans: list[list[float]] = []
+        for at_s in sorted(times):
+            if spans and at_s - spans[-1][1] <= most_gap_s:
+                spans[-1][1] = at_s
+            else:
+                spans.append([at_s, at_s])
+        return cls(tuple((first, last) for first, last in spans))
+
+    @property
+    def length_s(self) -> float:
+        return max(sum(last - first for first, last in self.spans), 1.0)
 
     @property
     def unit_s(self) -> float:
-        return 60.0 if self.last_s - self.first_s > 300 else 1.0
+        return 60.0 if self.length_s > 300 else 1.0
 
     @property
     def unit(self) -> str:
         return "minutes" if self.unit_s == 60.0 else "seconds"
 
-    def at(self, unix_s: float) -> float:
-        """A time on the axis."""
-        return (min(max(unix_s, self.first_s), self.last_s) - self.first_s) / self.unit_s
-
     @property
     def end(self) -> float:
-        return self.at(self.last_s)
+        return self.length_s / self.unit_s
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """Where on the axis a rest was left out."""
+        return tuple(self.at(first) for first, _ in self.spans[1:])
+
+    def at(self, unix_s: float) -> float:
+        """A time on the axis; one in a rest is at its beginning."""
+        return sum(min(max(unix_s - first, 0.0), last - first) for first, last in self.spans) / self.unit_s
 
 
-def loads_behind(panel: Panel, clock: Clock, stages: Sequence[Stage], *, named: bool) -> Iterator[str]:
-    """Stretches of load as grounds, every other one darker; named above where there is room, and all by themselves when pointed at."""
-    free = 0.0
-    for number, stage in enumerate(stages):
+def pieces(points: Sequence[Point]) -> list[list[Point]]:
+    """A line cut where readings are missing: where two are five times as far apart as they usually are."""
+    gaps = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    most = 5 * gaps[len(gaps) // 2] if gaps else 0.0
+    out: list[list[Point]] = []
+    for point in points:
+        if out and point[0] - out[-1][-1][0] <= most:
+            out[-1].append(point)
+        else:
+            out.append([point])
+    return out
+
+
+def loads_behind(panel: Panel, clock: Clock, found: Experiment, *, named: bool) -> Iterator[str]:
+    """Stretches of load as grounds, every other one darker, told when pointed at; steps named above where there is room."""
+    for number, stage in enumerate(found.stages):
         first, last = clock.at(stage.began_s), clock.at(stage.ended_s)
-        if last <= first:
+        if last > first:
+            title = f"{stage.name}: {stage.kind.value}, {figures(stage.per_s)}/s"
+            yield panel.span(first, last, "var(--load)", opacity=1.0 if number % 2 else 0.55, title=title)
+    for cut in clock.cuts:
+        x = panel.x(cut)
+        yield (
+            f'<line x1="{x:.1f}" y1="{panel.top}" x2="{x:.1f}" y2="{panel.top + panel.height}" stroke="var(--dim)" '
+            'stroke-dasharray="1 3"><title>a rest is left out</title></line>'
+        )
+    if named:
+        yield from _names(panel, clock, found.steps)
+
+
+def _names(panel: Panel, clock: Clock, steps: Sequence[StepState]) -> Iterator[str]:
+    """Steps that take room, at their beginnings; of two that are too near the longer one."""
+    shown = [(clock.at(item.began_s), clock.at(item.ended_s or clock.spans[-1][1]), item.step.value)
+             for item in steps if item.began_s is not None and item.state != "skipped"]  # fmt: skip
+    free = 0.0
+    for place, (first, last, name) in enumerate(shown):
+        x = panel.x(first)
+        room = 7.0 * len(name) + 10
+        after = panel.x(shown[place + 1][0]) if place + 1 < len(shown) else panel.right
+        if (
+            x < free
+            or last <= first
+            or (after < x + room and panel.x(last) - x < 0.6 * room)
+            or x + room > panel.right + 10
+        ):
             continue
-        title = f"{stage.name}: {stage.kind.value}, {figures(stage.per_s)}/s"
-        yield panel.span(first, last, "var(--load)", opacity=1.0 if number % 2 else 0.55, title=title)
-        place, room = panel.x(first), panel.x(last) - panel.x(first)
-        label = stage.step.value
-        if named and place >= free and (number == 0 or stages[number - 1].step is not stage.step):
-            if room < 10 and number + 1 < len(stages) and stages[number + 1].step is not stage.step:
-                continue
-            yield text(place + 2, panel.top - 5, label, size=11, colour=DIM)
-            free = place + 7.0 * len(label) + 10
+        yield f'<line x1="{x:.1f}" y1="{panel.top - 14}" x2="{x:.1f}" y2="{panel.top}" stroke="var(--edge)"/>'
+        yield text(x + 3, panel.top - 5, name, size=11, colour=DIM)
+        free = x + room
 
 
 def shortened(words: str, most: int) -> str:

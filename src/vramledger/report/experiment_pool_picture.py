@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramledger.report.chart import Panel, Point, envelope, inline, text
 from vramledger.report.experiment_evidence import Evidence, summed, tracks
-from vramledger.report.experiment_picture import DIM, NARROW, WIDE, Clock, Key, Picture, loads_behind
+from vramledger.report.experiment_picture import DIM, NARROW, WIDE, Clock, Key, Picture, loads_behind, pieces
 from vramledger.report.experiment_words import share_text
 
 _TOP, _POOL, _GAP, _REQUESTS, _BOTTOM = 30, 170, 42, 110, 44
@@ -21,7 +21,7 @@ def pool_picture(evidence: Evidence) -> Picture | None:
     every = [*used, *running, *waiting]
     if not every:
         return None
-    clock = Clock(min(x for x, _ in every), max(x for x, _ in every))
+    clock = Clock.of(x for x, _ in every)
     most = max((y for _, y in (*running, *waiting)), default=0.0)
     drawings = []
     for width in (WIDE, NARROW):
@@ -30,12 +30,9 @@ def pool_picture(evidence: Evidence) -> Picture | None:
         top = _TOP
         if used:
             pool = Panel(top, _POOL, most_x=clock.end, most_y=1.0, width=width, left=58, right=12)
-            low, mean, high = envelope([(clock.at(x), min(y, 1.0)) for x, y in used], _cells(width))
             parts += [
-                *loads_behind(pool, clock, evidence.found.stages, named=wide),
-                pool.area([(x, 0.0) for x, _ in mean], mean, _USED, 0.5),
-                pool.area(low, high, _USED, 0.3),
-                pool.path(mean, _USED, width=1.6),
+                *loads_behind(pool, clock, evidence.found, named=wide),
+                *_counted(pool, clock, [(x, min(y, 1.0)) for x, y in used], _USED, width, filled=True),
                 *pool.grid("", shown_y=lambda share: f"{100 * share:.0f}%", marks_x=10 if wide else 5),
             ]
             top += _POOL + _GAP
@@ -43,7 +40,7 @@ def pool_picture(evidence: Evidence) -> Picture | None:
             top, _REQUESTS, most_x=clock.end, most_y=max(most, 1.0) * 1.08, width=width, left=58, right=12
         )
         parts += [
-            *loads_behind(below, clock, evidence.found.stages, named=wide and not used),
+            *loads_behind(below, clock, evidence.found, named=wide and not used),
             *below.grid(clock.unit, marks_x=10 if wide else 5, marks_y=5),
             *_counted(below, clock, running, _RUNNING, width),
             *_counted(below, clock, waiting, _WAITING, width),
@@ -64,10 +61,18 @@ def pool_picture(evidence: Evidence) -> Picture | None:
     )
 
 
-def _counted(panel: Panel, clock: Clock, points: Sequence[Point], colour: str, width: int) -> Iterator[str]:
-    low, mean, high = envelope([(clock.at(x), y) for x, y in points], _cells(width))
-    if points:
-        yield panel.area(low, high, colour, 0.22)
+def _counted(
+    panel: Panel, clock: Clock, points: Sequence[Point], colour: str, width: int, *, filled: bool = False
+) -> Iterator[str]:
+    """A line of means in a band from the least to the most; down to nothing where it is `filled`."""
+    found = pieces(points) if points else []
+    for piece in found:
+        share = max(len(piece) * _cells(width) // len(points), 2)
+        low, mean, high = envelope([(clock.at(x), y) for x, y in piece], share)
+        if filled:
+            yield panel.area([(x, 0.0) for x, _ in mean], mean, colour, 0.5)
+        if low is not high and low != high:
+            yield panel.area(low, high, colour, 0.22)
         yield panel.path(mean, colour, width=1.6)
 
 

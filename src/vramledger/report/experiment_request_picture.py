@@ -21,7 +21,7 @@ def request_pictures(evidence: Evidence) -> list[Picture]:
     if not stages:
         return []
     slo = evidence.found.plan.slo
-    clock = Clock(stages[0].began_s, max(item.ended_s for item in stages))
+    clock = Clock(((stages[0].began_s, max(item.ended_s for item in stages)),))
     found = [
         (clock.at(stage.began_s + row.due_ns / 1e9), float(row.ttft_ns), row.is_good(slo))
         for stage in stages

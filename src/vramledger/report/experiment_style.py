@@ -27,7 +27,9 @@ p{margin:6px 0;max-width:78ch;overflow-wrap:anywhere}
 .facts dt{color:var(--dim);font-size:.85rem}
 .facts dd{margin:0}
 .facts .value{font-size:1.3rem;font-weight:650;line-height:1.25;overflow-wrap:anywhere}
-.facts .under{color:var(--dim);font-size:.82rem;line-height:1.35}
+.facts .small{color:var(--dim);font-size:.82rem;line-height:1.35}
+.under{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:0 40px}
+.under>ul{margin:10px 0;padding-left:20px;font-size:.95rem}
 .conditions{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:2px 18px;margin:10px 0;font-size:.95rem}
 .conditions dt{color:var(--dim)}
 .conditions dd{margin:0;overflow-wrap:anywhere}
@@ -38,14 +40,14 @@ figure{margin:14px 0 0;min-width:0}
 svg{display:block;width:100%;height:auto;font-family:inherit;font-variant-numeric:tabular-nums}
 .narrow{display:none}
 .key{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:4px 0 6px;padding:0;font-size:.83rem;color:var(--dim)}
-.key li{display:flex;align-items:center;gap:6px}
+.key li{display:flex;align-items:center;gap:6px;min-width:0;overflow-wrap:anywhere}
 .key svg{width:22px;height:12px;flex:none}
 .scroll{overflow-x:auto;margin:10px 0}
 .scroll:focus-visible{outline:2px solid var(--measured);outline-offset:2px}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;line-height:1.4}
+table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums;line-height:1.4}
 caption{text-align:left;color:var(--dim);padding-bottom:4px}
-th,td{text-align:right;padding:5px 10px;border-bottom:1px solid var(--grid);white-space:nowrap;vertical-align:top}
-th{color:var(--dim);font-weight:600;border-bottom-color:var(--edge)}
+th,td{text-align:right;padding:5px 9px;border-bottom:1px solid var(--grid);white-space:nowrap;vertical-align:top}
+th{white-space:normal;vertical-align:bottom;min-width:3.4em;color:var(--dim);font-weight:600;border-bottom-color:var(--edge)}
 th.w,td.w{text-align:left}
 th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}
 td.long{white-space:normal;min-width:26ch;max-width:60ch;overflow-wrap:anywhere}
@@ -55,7 +57,8 @@ details{margin:10px 0}
 summary{cursor:pointer;color:var(--measured)}
 code{font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:.9em;overflow-wrap:anywhere}
 footer{margin-top:48px;border-top:1px solid var(--edge);padding-top:10px;color:var(--dim);font-size:.85rem}
-@media (max-width:640px){main{padding:14px 12px 48px}h2{margin-top:34px}.narrow{display:block}.wide{display:none}
+@media (max-width:860px){.narrow{display:block;max-width:560px}.wide{display:none}}
+@media (max-width:640px){main{padding:14px 12px 48px}h2{margin-top:34px}
 .verdict{padding:12px 14px}.verdict p.said{font-size:1.1rem}.facts{grid-template-columns:repeat(2,minmax(0,1fr))}
 .conditions{grid-template-columns:minmax(0,1fr)}.conditions dt{margin-top:6px}}
 @media print{main{max-width:none;padding:0}figure,.verdict,tr{break-inside:avoid}.scroll{overflow:visible}}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
-from vramledger.experiment.result import Experiment, LoadFigures
+from vramledger.experiment.result import Experiment, ForecastError, LoadFigures
 from vramledger.report.experiment_words import (
     NS_PER_S,
     Style,
@@ -97,15 +98,39 @@ def forecast_table(found: Experiment) -> Table:
     )
 
 
+def accuracy_table(found: Experiment) -> Table:
+    """Figures that were foretold (of latencies medians and 99th percentiles), over all stages: how far off by the median, to which side, and
+    where most."""
+    by_figure: dict[str, list[ForecastError]] = {}
+    for item in found.forecast_errors:
+        if item.figure.endswith((" mean", " p90")):
+            continue
+        by_figure.setdefault(item.figure, []).append(item)
+    rows = []
+    for figure, items in by_figure.items():
+        worst = max(items, key=lambda item: abs(item.relative))
+        rows.append((
+            plain_name(figure), f"{len(items):,}", share_text(median(abs(item.relative) for item in items)),
+            f"{100 * median(item.relative for item in items):+.1f} %", f"{100 * worst.relative:+.1f} %", worst.stage,
+        ))  # fmt: skip
+    return Table(
+        heads=("figure", "stages", "off by, median", "foretold less measured", "at worst", "in stage"),
+        rows=tuple(rows),
+        texts=frozenset({0, 5}),
+        drop=(3, 1),
+    )
+
+
 def trends_table(found: Experiment) -> Table:
     """What was watched over the steady stretch, and how it moved in an hour."""
     rows = []
     for item in found.trends:
         unit = item.unit or unit_of(item.name)
         low, high = (_signed(value, unit) for value in (item.low_per_hour, item.high_per_hour))
+        is_told = item.verdict != "untold" or item.low_per_hour != item.high_per_hour
         rows.append((
-            plain_name(item.name), item.source, item.verdict, _signed(item.slope_per_hour, unit),
-            f"{low} to {high} ({percent(item.confidence)})", f"{item.samples:,}", item.words,
+            plain_name(item.name), item.source, item.verdict, _signed(item.slope_per_hour, unit) if is_told else "-",
+            f"{low} to {high} ({percent(item.confidence)})" if is_told else "-", f"{item.samples:,}", item.words,
         ))  # fmt: skip
     return Table(
         heads=("quantity", "source", "verdict", "an hour", "interval", "samples", "in words"),

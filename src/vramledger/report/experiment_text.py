@@ -9,6 +9,7 @@ from vramledger.experiment.result import Experiment
 from vramledger.report.experiment_picture import shortened
 from vramledger.report.experiment_tables import (
     Table,
+    accuracy_table,
     checks_table,
     stages_table,
     steps_table,
@@ -19,6 +20,7 @@ from vramledger.report.experiment_words import (
     conditions_of,
     doubts,
     head_facts,
+    model_name,
     standing,
     verdict_text,
 )
@@ -32,11 +34,11 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
     """The page. `out` is the folder that it was written to."""
     target = found.target
     engine = " ".join(part for part in (target.engine, target.engine_version) if part)
-    named = " · ".join(part for part in (target.model, engine, utc_text(found.began_s)) if part)
+    named = " · ".join(part for part in (model_name(found), engine, utc_text(found.began_s)) if part)
     word, style = standing(found)
     yield from wrapped(f"capacity of {named}", width, rest="  ", style="head")
-    said = verdict_text(found)
-    yield from wrapped(said if said.startswith(word) else f"{word}: {said}", width, rest="  ", style=style)
+    yield line(word, style)
+    yield from wrapped(verdict_text(found), width, first="  ")
     if found.failure is None:
         for reason in doubts(found):
             yield from wrapped(reason, width, first="  ! ", rest="    ", style="unsure")
@@ -54,6 +56,7 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
         yield from wrapped(text, width, first="  - ", rest="    ")
     for title, table in (
         ("load", stages_table(found)),
+        ("forecasts", accuracy_table(found)),
         ("growth over the steady stretch", trends_table(found)),
         ("checks", checks_table(found)),
         ("steps", steps_table(found)),

@@ -11,7 +11,7 @@ from vramledger.experiment.result import Stage, Trend
 from vramledger.observation import Sample
 from vramledger.report.chart import Panel, Point, extremes, inline
 from vramledger.report.experiment_evidence import Evidence, tracks
-from vramledger.report.experiment_picture import MEASURED, UNIT, Clock, Key, Picture
+from vramledger.report.experiment_picture import MEASURED, UNIT, Clock, Key, Picture, shortened
 from vramledger.report.experiment_words import plain_name, quantity_text, trimmed, unit_of
 from vramledger.units import GIB, MIB
 
@@ -30,15 +30,18 @@ def trend_pictures(evidence: Evidence) -> list[Picture]:
         return []
     order = ("grows", "untold", "falls", "flat")
     found = sorted(evidence.found.trends, key=lambda trend: order.index(trend.verdict))
-    return [_picture(evidence, trend, stages) for trend in found]
+    return [drawn for trend in found if (drawn := _picture(evidence, trend, stages)) is not None]
 
 
-def _picture(evidence: Evidence, trend: Trend, stages: Sequence[Stage]) -> Picture:
+def _picture(evidence: Evidence, trend: Trend, stages: Sequence[Stage]) -> Picture | None:
+    """None for what was nothing all the time."""
     unit = trend.unit or unit_of(trend.name)
     scale = 1 if unit != "bytes" else GIB if max(abs(trend.first), abs(trend.last)) >= 4 * GIB else MIB
-    clock = Clock(stages[0].began_s, max(stages[-1].ended_s, stages[0].began_s + 1))
+    clock = Clock(((stages[0].began_s, max(stages[-1].ended_s, stages[0].began_s + 1)),))
     points = [(x, y / scale) for x, y in _readings(evidence, trend, stages, clock)]
-    hours = (clock.last_s - clock.first_s) / 3600
+    if not any(y for _, y in points) and trend.verdict != "grows":
+        return None
+    hours = clock.length_s / 3600
     values = [y for _, y in points]
     middle = fmean(values) if values else (trend.first + trend.last) / 2 / scale
     lines = [
@@ -67,7 +70,10 @@ def _picture(evidence: Evidence, trend: Trend, stages: Sequence[Stage]) -> Pictu
     return Picture(
         title=f"{plain_name(trend.name)}: {trend.verdict}",
         words=words,
-        keys=(Key(MEASURED, trend.source or "readings"), Key(colour, "slope, its interval", "area")),
+        keys=(
+            Key(MEASURED, shortened(trend.source, 34) or "readings"),
+            Key(colour, "slope, its interval", "area"),
+        ),
         drawings=(inline(UNIT, _TOP + _HEIGHT + _BOTTOM, parts, says=f"{trend.name}: {words}"),),
     )
 
@@ -94,7 +100,7 @@ def _readings(evidence: Evidence, trend: Trend, stages: Sequence[Stage], clock: 
     if not points and trend.name in _COUNTERS:
         found = _of(samples, _COUNTERS[trend.name], trend.source)
         points = [(x, max(y - before, 0.0) / (x - at)) for (at, before), (x, y) in pairwise(found) if x > at]
-    within = [(clock.at(x), y) for x, y in points if clock.first_s <= x <= clock.last_s]
+    within = [(clock.at(x), y) for x, y in points if clock.spans[0][0] <= x <= clock.spans[0][1]]
     if within:
         return within
     latencies = sorted(

@@ -16,6 +16,8 @@ from vramledger.units import KIB, MIB, counted, format_bytes
 Style = Literal["good", "unsure", "bad", ""]
 NS_PER_S = 1_000_000_000
 _ZEROS = re.compile(r"(\d+\.\d+)")
+_SHOWN_BY_VALUE = frozenset({"bytes", "ns", "ms", "s", "ratio"})
+_SECRET = re.compile(r"(?i)(key|token|secret|passw)s?$")
 _INITIALS = frozenset({"ttft", "tpot", "kv", "rss", "pss"})
 _SCALES = ((60_000_000_000, "min"), (NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -103,8 +105,11 @@ def plain_name(name: str) -> str:
     """A quantity's name in words, without its unit: "TTFT p99", "kv usage at rest"."""
     first, blank, rest = name.partition(" ")
     unit = unit_of(first)
-    words = first.removesuffix(f"_{unit}") if unit else first
-    told = " ".join(word.upper() if word in _INITIALS else word for word in words.split("_"))
+    words = first.removesuffix(f"_{unit}") if unit in _SHOWN_BY_VALUE else first
+    told = " ".join(
+        word.upper() if word in _INITIALS else word
+        for word in words.replace("_per_s", "_a_second").split("_")
+    )
     return f"{told}{blank}{rest}"
 
 
@@ -181,7 +186,11 @@ def head_facts(found: Experiment) -> list[Fact]:
                         note=f"risk of a miss {share_text(point.risk)}; aim {aim}"))  # fmt: skip
         if point.headroom_bytes is not None:
             out.append(
-                Fact(name="least headroom", value=format_bytes(point.headroom_bytes), note="free on a device")
+                Fact(
+                    name="least headroom",
+                    value=format_bytes(point.headroom_bytes),
+                    note="the least that was free",
+                )
             )
     if found.pool is not None:
         out.append(_pool_fact(found))
@@ -192,12 +201,7 @@ def head_facts(found: Experiment) -> list[Fact]:
         )
         out.append(Fact(name="forecast off by", value=share_text(error), note=note))
     if found.trends:
-        grows = [plain_name(item.name) for item in found.trends if is_growth(item)]
-        untold = sum(item.verdict == "untold" for item in found.trends)
-        note = ", ".join(grows) or (f"{untold} of {len(found.trends)} cannot be told" if untold else
-                                    f"{counted(len(found.trends), 'quantity').replace('quantitys', 'quantities')} watched")  # fmt: skip
-        out.append(Fact(name="growth", value=f"{len(grows)} of {len(found.trends)}" if grows else "none found", note=note,
-                        style="bad" if grows else "unsure" if untold else "good"))  # fmt: skip
+        out.append(_growth_fact(found.trends))
     if found.checks:
         out.append(_checks_fact(found.checks))
     worst = max(found.stages, key=lambda item: item.drift.late_ns.p99, default=None)
@@ -224,6 +228,19 @@ def _pool_fact(found: Experiment) -> Fact:
     return Fact(name="KV pool", value=value, note=note, style=styles[pool.agrees])
 
 
+def _growth_fact(trends: Sequence[Trend]) -> Fact:
+    grows = [plain_name(item.name) for item in trends if is_growth(item)]
+    untold = sum(item.verdict == "untold" for item in trends)
+    if grows:
+        return Fact(
+            name="growth", value=f"{len(grows)} of {len(trends)} grow", note=", ".join(grows), style="bad"
+        )
+    if untold == len(trends):
+        return Fact(name="growth", value="not told", note="too short or too noisy to say", style="unsure")
+    note = f"{len(trends)} watched" + (f", {untold} not told" if untold else "")
+    return Fact(name="growth", value="none found", note=note, style="unsure" if untold else "good")
+
+
 def _checks_fact(checks: Sequence[Check]) -> Fact:
     passed = sum(item.passed is True for item in checks)
     failed = sum(item.passed is False for item in checks)
@@ -238,6 +255,27 @@ def _checks_fact(checks: Sequence[Check]) -> Fact:
 def median_error(errors: Sequence[ForecastError]) -> float | None:
     """The median of how far the forecasts were off, None where none was made."""
     return median(abs(item.relative) for item in errors) if errors else None
+
+
+def model_name(found: Experiment) -> str:
+    """The model's name, of a path its last part."""
+    name = found.target.model
+    return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "./", "../", "~")) else name
+
+
+def launch_text(words: Sequence[str]) -> str:
+    """A command as it may be shown: what stands after a word that names a key, a token or a password is left out."""
+    out: list[str] = []
+    is_secret = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        secret = _SECRET.search(name) is not None
+        if is_secret and not word.startswith("-"):
+            out.append("…")
+        else:
+            out.append(f"{name}=…" if secret and equals and value else word)
+        is_secret = secret and not equals and word.startswith("-")
+    return " ".join(out)
 
 
 def conditions_of(found: Experiment) -> list[tuple[str, str]]:
@@ -268,7 +306,7 @@ def conditions_of(found: Experiment) -> list[tuple[str, str]]:
         ),
     ]
     if target.launched:
-        out.insert(2, ("started as", " ".join(target.launched)))
+        out.insert(2, ("started as", launch_text(target.launched)))
     if target.gateway_url is not None:
         out.append(("gateway", target.gateway_url))
     if found.manifest_digest is not None:
