@@ -15,19 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from experiments import failed_experiment, rows_of, samples, whole_experiment
+from experiments import METRICS, failed_experiment, rows_of, samples, whole_experiment
 from vramledger.errors import OutputError
 from vramledger.experiment.plan import ExperimentPlan
-from vramledger.experiment.result import Experiment, LoadFigures, Target
+from vramledger.experiment.result import Experiment, LoadFigures, PoolConfirmed, Target
+from vramledger.observation import Sample
 from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_load_picture import wilson
+from vramledger.report.experiment_memory_picture import places
 from vramledger.report.experiment_page import experiment_page, write_experiment_page
 from vramledger.report.experiment_picture import Clock, pieces
+from vramledger.report.experiment_pool_picture import pool_use
 from vramledger.report.experiment_text import experiment_lines
 from vramledger.report.experiment_words import launch_text, standing, time_text, trimmed
 from vramledger.report.text import render
 from vramledger.simulation.summary import Quantiles
 
+RECORDED = Path(__file__).parent / "recorded" / "experiment-llamacpp"
 WHOLE = whole_experiment()
 BARE = Experiment(
     began_s=0.0, plan=ExperimentPlan(), target=Target(url="http://[::1]:1", engine_url="http://[::1]:1")
@@ -98,6 +102,54 @@ def test_the_verdict_stands_first_and_all_that_was_found_follows() -> None:
         "What grew",
     ):
         assert heading in words
+
+
+def test_a_real_run_is_shown_whole() -> None:
+    """llama.cpp, started, loaded, restarted and replaced: memory and the pool over all of it, cut where nobody was there to be asked."""
+    found = msgspec.json.decode((RECORDED / "experiment.json").read_bytes(), type=Experiment)
+    evidence = evidence_of(RECORDED, found)
+    assert evidence.missing == ()
+    page = experiment_page(evidence)
+    words = " ".join(elements(page).words)
+    for text in (
+        "1.667 requests/s",
+        "time to first token binds",
+        "rolling update",
+        "2,048 tokens",
+        "not trusted",
+    ):
+        assert text in words
+    (place,) = places(evidence)
+    assert place.held[-1][0] - place.held[0][0] > 160
+    assert len(pieces(place.held)) == 2
+    used, is_share = pool_use(evidence)
+    assert is_share and max(share for _, share in used) == pytest.approx(0.897, abs=0.001)
+    assert used[-1][0] > max(step.began_s or 0.0 for step in found.steps[:-1])
+    terminal = render(experiment_lines(found, width=100), colour=False)
+    assert "holds, with reservations" in terminal
+
+
+def test_the_pool_is_shown_by_whoever_tells_of_it() -> None:
+    def told(name: str, *values: float, source: str = METRICS) -> list[Sample]:
+        return [
+            Sample(at_s=float(place), source=source, name=name, value=value)
+            for place, value in enumerate(values)
+        ]
+
+    found = replace(BARE, pool=PoolConfirmed(engine_tokens=1000))
+    for samples_, expected in (
+        (told("kv_usage_ratio", 0.25), ((0.0, 0.25),)),
+        (told("kv_used_tokens", 250), ((0.0, 0.25),)),
+        ([*told("kv_used_blocks", 3, source="a"), *told("kv_pool_blocks", 12, source="a")], ((0.0, 0.25),)),
+        (
+            [*told("kv_used_tokens", 100, 250), *told("kv_used_tokens", 250, source="b")],
+            ((0.0, 0.25), (1.0, 0.25)),
+        ),
+    ):
+        assert pool_use(Evidence(found=found, samples=tuple(samples_))) == (expected, True)
+    unknown = Evidence(found=BARE, samples=tuple(told("kv_used_tokens", 250)))
+    assert pool_use(unknown) == (((0.0, 250.0),), False)
+    assert "nothing tells how many there are" in experiment_page(unknown)
 
 
 def test_a_failure_is_told_with_its_evidence_and_remedies() -> None:

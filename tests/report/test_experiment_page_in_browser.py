@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from experiments import failed_experiment, rows_of, samples, whole_experiment
-from vramledger.report.experiment_evidence import Evidence
+from vramledger.experiment.result import Experiment
+from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_page import experiment_page
 
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+RECORDED = Path(__file__).parent / "recorded" / "experiment-llamacpp"
 WAIT_MS = 120_000
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no browser is installed (Debian: apt-get install chromium)"),
@@ -60,6 +63,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             found=whole, samples=samples(), rows={whole.stages[-1].name: rows_of(1.35, 600, seed=3)}
         ),
         "failed": Evidence(found=failed_experiment()),
+        "real": evidence_of(
+            RECORDED, msgspec.json.decode((RECORDED / "experiment.json").read_bytes(), type=Experiment)
+        ),
     }
     out = {}
     for name, evidence in made.items():
@@ -88,7 +94,7 @@ def opened(
     return page, heard
 
 
-@pytest.mark.parametrize("name", ["whole", "failed"])
+@pytest.mark.parametrize("name", ["whole", "failed", "real"])
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (700, "dark"), (1280, "dark")])
 def test_it_asks_for_nothing_and_fits(
     browser: Any, pages: dict[str, str], name: str, width: int, scheme: str
@@ -102,7 +108,7 @@ def test_it_asks_for_nothing_and_fits(
     assert page.evaluate(_SMALLEST) >= 10
     assert page.evaluate(_OVERLAPS) == []
     shown = page.locator("svg[role=img]:visible")
-    assert shown.count() > (10 if name == "whole" else 4)
+    assert shown.count() >= {"whole": 15, "real": 10, "failed": 5}[name]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -136,6 +136,8 @@ def standing(found: Experiment) -> tuple[str, Style]:
 def doubts(found: Experiment) -> tuple[str, ...]:
     """What keeps a load that holds from being the whole answer."""
     out = [f"{item.step.value}: {item.why or 'failed'}" for item in found.steps if item.state == "failed"]
+    if found.point is not None and found.point.per_s > 0 >= found.point.low_per_s:
+        out.append("the interval reaches down to nothing: too few requests were sent to be sure of any load")
     out += [
         f"{plain_name(item.name)} did not pass{f': {item.words}' if item.words else ''}"
         for item in found.checks
@@ -218,7 +220,9 @@ def _pool_fact(found: Experiment) -> Fact:
     assert pool is not None
     tokens = pool.engine_tokens if pool.engine_tokens is not None else pool.planned_tokens
     value = "not told" if tokens is None else f"{tokens:,} tokens"
-    if pool.engine_tokens is None:
+    if tokens is None:
+        note = "neither planned nor told by the engine"
+    elif pool.engine_tokens is None:
         note = "planned; the engine does not tell"
     elif pool.planned_tokens is None:
         note = "by the engine; nothing planned"
