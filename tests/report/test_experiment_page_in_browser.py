@@ -107,8 +107,8 @@ def test_it_asks_for_nothing_and_fits(
     )
     assert page.evaluate(_SMALLEST) >= 10
     assert page.evaluate(_OVERLAPS) == []
-    shown = page.locator("svg[role=img]:visible")
-    assert shown.count() >= {"whole": 15, "real": 10, "failed": 5}[name]
+    # A wide and a narrow drawing of one picture are never both shown.
+    assert page.locator("svg[role=img]:visible").count() == page.locator("figure").count() > 4
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
