@@ -157,3 +157,19 @@ def test_too_few_times_and_several_replicas_are_refused() -> None:
     with pytest.raises(InputError, match="comes before its first"):
         early = replace(run.known[0], end_ps=run.known[0].first_token_ps - 1)
         fit_stages([replace(run, known=(early, *run.known[1:]))], VLLM, starts=[TRUE], source="this test")
+
+
+def test_slow_moments_are_not_taken_for_the_cost_of_a_long_context() -> None:
+    """Prompts that were the slower the longer they were, by more than any model's attention takes: pairs that cost so much would make a
+    prompt of thirty times the length take minutes."""
+    run = timed(VLLM, 0.5, count=24)
+    slow = []
+    for timing in run.known:
+        late_ps = 400_000 * US * run.requests[timing.number].prompt_tokens ** 2 // 600**2
+        slow.append(
+            replace(timing, first_token_ps=timing.first_token_ps + late_ps, end_ps=timing.end_ps + late_ps)
+        )
+    step = fitted(VLLM, [replace(run, known=tuple(slow))]).step
+    lone_ps = step.step_ps(tokens=1, decode_seqs=1, kv_tokens=0, pairs=0)
+    assert step.pair_ps_per_1024 <= step.token_ps + 1
+    assert step.step_ps(tokens=1, decode_seqs=1, kv_tokens=1024, pairs=0) <= 2.01 * lone_ps

@@ -17,6 +17,9 @@ from vramledger.simulation.step_fit import TOLERANCE, TRUST, model_of
 from vramledger.simulation.step_model import StepModel
 from vramledger.simulation.timed_run import TimedRun
 
+CONTEXT_TOKENS = 1024
+"""So many cached tokens make a lone step no more than twice as long, and so many before it a prompt's token: by weights and KV, by FLOPs of matrices
+and attention, models from 135 million parameters up are below a third of that."""
 OVERHEAD = 0.2
 """Of what a step costs whatever it does, the share that a large prompt pays too; no rough look tells it."""
 EACH = 0.02
@@ -52,6 +55,7 @@ def first_step(runs: Sequence[TimedRun]) -> StepModel:
         rows, [1.0] * len(rows), lower=[0.0] * 4, start=start, trust=10 * TRUST, tolerance=TOLERANCE
     )
     fixed = max(fixed, EACH * gap)
+    cached_token = min(cached_token, (fixed + each) / CONTEXT_TOKENS)
     return model_of(
         [OVERHEAD * fixed, (1 - OVERHEAD) * fixed, min(prompt_token, token), each, cached_token, 0.0],
         assumed("tokens measured, by who was there with them"),

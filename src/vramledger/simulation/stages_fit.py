@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from vramledger.errors import InputError
 from vramledger.evidence import Evidence, assumed, measured
+from vramledger.simulation.first_step import CONTEXT_TOKENS
 from vramledger.simulation.least_squares import robust_fit
 from vramledger.simulation.outcome import RequestOutcome, Status
 from vramledger.simulation.settings import SimulationSettings
@@ -29,7 +30,7 @@ from vramledger.simulation.step_fit import (
     constants_of,
     model_of,
 )
-from vramledger.simulation.step_log import RunLog, busy_spans, logged_run
+from vramledger.simulation.step_log import NAMES, RunLog, busy_spans, logged_run
 from vramledger.simulation.step_model import StepModel
 from vramledger.simulation.timed_run import TimedRun
 
@@ -141,9 +142,29 @@ class _Trial:
 
 
 def _solved(trial: _Trial, lower: Sequence[float], start: Sequence[float]) -> list[float]:
-    return robust_fit(
-        trial.rows, [1.0] * len(trial.rows), lower=lower, start=start, trust=TRUST, tolerance=TOLERANCE
-    )
+    """The constants that the equations ask for, what grows with a context held where they ask for more of it than any model has.
+
+    Few requests tell a long prompt from a slow moment by chance alone, and what grows with the context takes that up; at ten times their length it would
+    be a hundred times as much.
+    """
+    held: dict[int, float] = {}
+    while True:
+        rows = [[0.0 if place in held else value for place, value in enumerate(row)] for row in trial.rows]
+        values = [1.0 - sum(row[place] * value for place, value in held.items()) for row in trial.rows]
+        found = robust_fit(rows, values, lower=lower, start=start, trust=TRUST, tolerance=TOLERANCE)
+        for place, value in held.items():
+            found[place] = value
+        step = dict(zip(NAMES, found[:-1], strict=True))
+        lone_ps = step["overhead_ps"] + max(step["floor_ps"], step["token_ps"]) + step["decode_seq_ps"]
+        most = {"kv_token_ps": lone_ps / CONTEXT_TOKENS, "pair_ps_per_1024": step["token_ps"]}
+        over = {
+            place: max(most[name], lower[place])
+            for place, name in enumerate(NAMES)
+            if name in most and place not in held and found[place] > max(most[name], lower[place])
+        }
+        if not over:
+            return found
+        held |= over
 
 
 def _error(rows: Sequence[Sequence[float]], constants: Sequence[float]) -> float:
