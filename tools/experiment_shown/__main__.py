@@ -31,8 +31,9 @@ def main() -> int:
     parser.add_argument("--venv", type=Path)
     parser.add_argument("--work", type=Path, default=Path("build/experiments"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("more", nargs="*", help="options of `vramledger experiment`")
-    options = parser.parse_args()
+    words = sys.argv[1:]
+    until = words.index("--") if "--" in words else len(words)
+    options, more = parser.parse_args(words[:until]), words[until + 1 :]
     if options.what == "page":
         options.page.write_text(page(experiment_files(options.work)), encoding="utf-8")
         return 0
@@ -42,7 +43,7 @@ def main() -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         print(f"{options.engine}, {way}: {out}", flush=True)
         with tempfile.TemporaryDirectory() as temporary:
-            codes.append(WAYS[way](options.engine, Path(temporary), options.venv, out, options.more))
+            codes.append(WAYS[way](options.engine, Path(temporary), options.venv, out, more))
     return max(codes)
 
 

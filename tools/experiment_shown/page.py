@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from vramledger.experiment.journal import read_experiment
 from vramledger.experiment.result import Experiment
 from vramledger.report.experiment_tables import (
@@ -39,6 +41,10 @@ These engines are small and slow so that anyone can run them again; what is show
 from earlier stages only.
 """
 _WAYS = {"straight": "straight", "gateway": "through the gateway"}
+_FORETOLD = frozenset(
+    {"TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "latency p99", "goodput", "KV usage peak"}
+)
+"""Of some twenty figures of a stage those that decide."""
 _HIDDEN = frozenset({"asked at", "started as", "gateway"})
 
 
@@ -100,7 +106,7 @@ def _section(one: Experiment) -> Iterator[str]:
         yield f"- {_named(one, text)}"
     for title, table in (
         ("Load", stages_table(one)),
-        ("Foretold and measured", forecast_table(one)),
+        ("Foretold and measured", _decisive(forecast_table(one))),
         ("Growth over the steady stretch", trends_table(one)),
         ("Checks", checks_table(one)),
         ("Steps", steps_table(one)),
@@ -110,6 +116,10 @@ def _section(one: Experiment) -> Iterator[str]:
             yield from _table(one, without_empty(table))
     for text in one.notes:
         yield f"\n{_named(one, text)}"
+
+
+def _decisive(table: Table) -> Table:
+    return replace(table, rows=tuple(row for row in table.rows if row[1] in _FORETOLD))
 
 
 def _table(one: Experiment, table: Table) -> Iterator[str]:

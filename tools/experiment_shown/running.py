@@ -18,12 +18,12 @@ from tools.real_engines.running import environment
 ENDS_S = 60.0
 
 
-def launch_words(name: str, folder: Path, venv: Path | None) -> tuple[str, str]:
-    """The command of an engine for --launch, and its model: llama.cpp's server with slots that share 2,048 cells, or vLLM with 64 blocks of 128."""
+def launch_words(name: str, folder: Path, venv: Path | None, cells: int) -> tuple[str, str]:
+    """The command of an engine for --launch, and its model: llama.cpp's server with slots that share `cells` cells, or vLLM with 64 blocks of 128."""
     if name == "llamacpp":
         words = [
             sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", "{model}", "--host", "{host}", "--port", "{port}",
-            "-c", str(CELLS), "-np", "8", "--kv-unified", "-t", "1", "--cache-ram", "0", "--metrics", "--slots", "--props",
+            "-c", str(cells), "-np", "8", "--kv-unified", "-t", "1", "--cache-ram", "0", "--metrics", "--slots", "--props",
         ]  # fmt: skip
         return shlex.join(words), str(small_model())
     make_model(folder / "model", config_of("llama-gqa"))
@@ -35,15 +35,19 @@ def launch_words(name: str, folder: Path, venv: Path | None) -> tuple[str, str]:
     return shlex.join(words), str(folder / "model")
 
 
-def straight(name: str, folder: Path, venv: Path | None, out: Path, more: Sequence[str]) -> int:
+def straight(
+    name: str, folder: Path, venv: Path | None, out: Path, more: Sequence[str], *, cells: int = CELLS
+) -> int:
     """The command starts the engine itself. Returns its exit code."""
-    launch, model = launch_words(name, folder, venv)
+    launch, model = launch_words(name, folder, venv, cells)
     return _experiment(folder, venv, ["--launch", launch, "--model", model, "-o", str(out), *more])
 
 
-def through_gateway(name: str, folder: Path, venv: Path | None, out: Path, more: Sequence[str]) -> int:
+def through_gateway(
+    name: str, folder: Path, venv: Path | None, out: Path, more: Sequence[str], *, cells: int = CELLS
+) -> int:
     """A running engine behind a running gateway."""
-    with engine(name, folder, venv) as (port, _), gateway(name, port, folder) as front:
+    with engine(name, folder, venv, cells=cells) as (port, _), gateway(name, port, folder) as front:
         target = [
             "--target", f"http://127.0.0.1:{front.port}", "--gateway", f"http://127.0.0.1:{front.admin_port}",
             "--engine-url", f"http://127.0.0.1:{port}", "-o", str(out), *more,

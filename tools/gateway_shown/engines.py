@@ -24,12 +24,14 @@ READY_S = 600.0
 CELLS = 2048
 
 
-def engine_command(engine: str, port: int, folder: Path, venv: Path | None) -> list[str]:
-    """llama.cpp's server with slots that share 2,048 cells, or vLLM with 64 blocks of 128."""
+def engine_command(
+    engine: str, port: int, folder: Path, venv: Path | None, *, cells: int = CELLS
+) -> list[str]:
+    """llama.cpp's server with slots that share `cells` cells, or vLLM with 64 blocks of 128."""
     if engine == "llamacpp":
         return [
             sys.executable, "-m", "vramledger.release.xllamacpp_server", "-m", str(small_model()), "--port", str(port),
-            "-c", str(CELLS), "-np", "8", "--kv-unified", "-t", "1", "--cache-ram", "0", "--metrics", "--slots", "--props",
+            "-c", str(cells), "-np", "8", "--kv-unified", "-t", "1", "--cache-ram", "0", "--metrics", "--slots", "--props",
         ]  # fmt: skip
     make_model(folder / "model", config_of("llama-gqa"))
     program = "vllm" if venv is None else str(venv / "bin" / "vllm")
@@ -41,11 +43,11 @@ def engine_command(engine: str, port: int, folder: Path, venv: Path | None) -> l
 
 @contextmanager
 def engine(
-    name: str, folder: Path, venv: Path | None, *, port: int = 0
+    name: str, folder: Path, venv: Path | None, *, port: int = 0, cells: int = CELLS
 ) -> Iterator[tuple[int, EngineProcess]]:
     """A running engine and its port."""
     port = port or free_port()
-    command = engine_command(name, port, folder, venv)
+    command = engine_command(name, port, folder, venv, cells=cells)
     process = EngineProcess(
         command,
         url=f"http://127.0.0.1:{port}",
