@@ -154,3 +154,9 @@ def test_the_engines_end_is_a_result(tmp_path: Path) -> None:
     assert states(after)["steady"] == "failed"
     assert "SIGKILL" in after["verdict"]
     assert {one["label"] for one in after["snapshots"]} >= {"before load", "after warm-up"}
+
+    # The same command is the same experiment, whatever port its engine had.
+    again = started(out, "--launch", launch, "--model", str(served_model_file()), "--plan", plan, "--json")
+    code, text, said = ended(again)
+    assert code == 15, said
+    assert json.loads(text) == after

@@ -123,3 +123,14 @@ def test_every_stage_has_a_seed_of_its_own() -> None:
 
 def test_a_key_is_not_shown() -> None:
     assert "s3cret" not in repr(order(target="http://a:1", key="s3cret"))
+
+
+def test_a_secret_in_a_command_is_not_kept() -> None:
+    words = launched_words(
+        order(
+            launch="env HF_TOKEN=s3cret serve --api-key s3cret --api-key=s3cret --max-tokens 5 --port {port}"
+        )
+    )
+    assert words == (
+        "env", "HF_TOKEN=...", "serve", "--api-key", "...", "--api-key=...", "--max-tokens", "5", "--port", "{port}",
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from vramledger.experiment.warm_up import WarmUp, shapes_of, warm_up
 from vramledger.experiment.watching import Watching
 from vramledger.gateway.settings import upstream_from_url
 from vramledger.release.experiment.guard import Guard
-from vramledger.release.experiment.order import Order
+from vramledger.release.experiment.order import Order, launched_words
 from vramledger.release.experiment.work import Told
 from vramledger.simulation.settings import Slo
 from vramledger.workload.request import Request, WorkloadHeader
@@ -131,7 +131,7 @@ def _found(order: Order, watching: Watching, launched: Launched | None, url: str
         model=None if launched is not None else order.model,
         engine=order.engine,
         token=order.key or None,
-        launched=() if launched is None else (launched.text,),
+        launched=launched_words(order),
         pid=None if launched is None else launched.process.pid,
     )
     target = instance.target

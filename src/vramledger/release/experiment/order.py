@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vramledger.telemetry.engine_process import launch_words
 from vramledger.telemetry.web import checked_url
 
 HOST = "127.0.0.1"
+_SECRET = re.compile(r"api.?key|token$|secret|password|credential", re.IGNORECASE)
 EXTRA = "the experiment's libraries are not installed: pip install 'vramledger[experiment]'"
 
 
@@ -72,7 +74,16 @@ def launched_words(order: Order) -> tuple[str, ...]:
     if "{model}" in order.launch and order.model is None:
         raise FlagError("--launch has {model}; say which by --model", flag="model")
     launch_words(order.launch, model=order.model or "", host=HOST, port=1)
-    return tuple(word.replace("{model}", order.model or "") for word in shlex.split(order.launch))
+    words = [word.replace("{model}", order.model or "") for word in shlex.split(order.launch)]
+    return tuple(_without_secret(word, before) for word, before in zip(words, ["", *words], strict=False))
+
+
+def _without_secret(word: str, before: str) -> str:
+    """A word of a command as it may be kept: NAME=value and --name value show no value where the name is of a secret."""
+    name, equals, _ = word.partition("=")
+    if equals and _SECRET.search(name):
+        return f"{name}=..."
+    return "..." if before.startswith("-") and "=" not in before and _SECRET.search(before) else word
 
 
 def need_libraries() -> None:

@@ -20,7 +20,10 @@ from vramledger.release.experiment.work import Skipped, Work
 
 SHARE = 0.5
 """Of the steady load, for each instance: for a while two share one machine."""
-LONGEST_SETTLE_S = 15.0
+SETTLE_S = 15.0
+SETTLE_REQUESTS = 8
+LONGEST_SETTLE_S = 60.0
+"""Long enough for some requests to come before and after."""
 WHY_NOT = "the engine was not started here (--launch)"
 
 
@@ -30,7 +33,7 @@ def restart(work: Work, live: Live) -> None:
         work.add_checks(*not_replaced(WHY_NOT, work.clock()))
         raise Skipped(WHY_NOT)
     per_s = steady_per_s(work, live) * SHARE
-    settle_s = min(work.plan.stage_s, LONGEST_SETTLE_S)
+    settle_s = max(min(work.plan.stage_s, SETTLE_S), min(SETTLE_REQUESTS / per_s, LONGEST_SETTLE_S))
     for number, (name, replacing) in enumerate((("restart", restarted), ("rolling-update", rolled))):
         found = replacing(
             live.launched,
