@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
-import time
 
-import msgspec
-
-from vramledger.experiment.answer import Answer, Question
-from vramledger.experiment.open_loop import OpenLoop
-from vramledger.experiment.served import Served
+from vramledger.experiment.load import LoadRun, Server, run_load
 from vramledger.gateway.settings import upstream_from_url
+from vramledger.workload.request import Request, WorkloadHeader
 
 CELLS = 512
 SLOTS = 4
+VOCAB = 49_152
 COMMAND = (
     f"{sys.executable} -m vramledger.release.xllamacpp_server -m {{model}} --host {{host}} --port {{port}} -c {CELLS} "
     f"-np {SLOTS} -kvu -t 1 -cram 0 -lv 4 --metrics --slots --props"
 )
+HEADER = WorkloadHeader(name="short", source="even", block_tokens=16)
+EVERY_NS = 300_000_000
+LONGEST_NS = 600_000_000_000
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a load."""
-
-    began_s: float
-    served: tuple[Served, ...]
-
-
-def one_after_the_other(url: str, stop: threading.Event) -> Sent:
-    """Short requests, the next once one has ended, until the event is set."""
-    began_s, began_ns = time.time(), time.monotonic_ns()
-    rows: list[Served] = []
-    while not stop.is_set():
-        due_ns = time.monotonic_ns() - began_ns
-        answer = asked(url, [1000 + len(rows)] * 8, output_tokens=4)
-        rows.append(
-            Served(
-                number=len(rows),
-                due_ns=due_ns,
-                sent_ns=-1 if answer.sent_ns < 0 else due_ns + answer.sent_ns,
-                end_ns=due_ns + answer.end_ns,
-                asked_prompt_tokens=8,
-                asked_output_tokens=4,
-                status=answer.status,
-                whole=answer.whole,
-                error=answer.error,
-            )
-        )
-        stop.wait(0.02)
-    return Sent(began_s=began_s, served=tuple(rows))
+def short_requests(url: str, stop: threading.Event) -> LoadRun:
+    """Short requests at an even rate until the event is set; what is under way then is waited for."""
+    requests = [
+        Request(arrival_ns=at_ns, prompt_tokens=8, output_tokens=4)
+        for at_ns in range(0, LONGEST_NS, EVERY_NS)
+    ]
+    return run_load(server_at(url), HEADER, requests, seed=1, retries=0, stop_sending=stop.is_set)
 
 
-def asked(url: str, prompt: list[int], *, output_tokens: int) -> Answer:
-    """One completion."""
-    answers: list[Answer] = []
-    body = {
-        "model": "m",
-        "prompt": prompt,
-        "max_tokens": output_tokens,
-        "ignore_eos": True,
-        "stream": True,
-    }
-    question = Question(number=0, at_ns=0, path="/v1/completions", body=msgspec.json.encode(body))
-    asyncio.run(OpenLoop(upstream_from_url(url), told=answers.append).run([question]))
-    return answers[0]
+def answers(url: str) -> bool:
+    """Whether a short request is answered whole."""
+    request = Request(arrival_ns=0, prompt_tokens=8, output_tokens=2)
+    return run_load(server_at(url), HEADER, [request], seed=2, retries=0).served[0].whole
+
+
+def server_at(url: str) -> Server:
+    return Server(
+        upstream=upstream_from_url(url), model="m", engine="llamacpp", vocab_size=VOCAB, context_len=CELLS
+    )

@@ -226,6 +226,25 @@ def test_what_is_stopped_leaves_at_once_and_says_so() -> None:
     assert told == [0]
 
 
+def test_what_is_under_way_is_waited_for_when_no_more_is_sent() -> None:
+    is_enough = threading.Event()
+
+    async def script(call: Call) -> None:
+        is_enough.set()
+        await asyncio.sleep(1.0)
+        await answers_with_ids(call)
+
+    with engine(script) as here:
+        first = Request(arrival_ns=0, prompt_tokens=8, output_tokens=9)
+        follows = Request(arrival_ns=0, prompt_tokens=32, output_tokens=9, parent=0, pause_ns=0)
+        later = Request(arrival_ns=3_600_000 * MS, prompt_tokens=8, output_tokens=9)
+        run = run_load(
+            server(here.port), HEADER, [first, follows, later], seed=1, retries=0, stop_sending=is_enough.is_set
+        )  # fmt: skip
+    assert not run.is_whole
+    assert [(row.number, row.whole, row.left) for row in run.served] == [(0, True, False)]
+
+
 def test_a_parent_that_comes_later_is_refused() -> None:
     requests = [Request(arrival_ns=0, prompt_tokens=8, output_tokens=9, parent=0)]
     with pytest.raises(InputError, match="follows request 0"):

@@ -94,8 +94,8 @@ def _pool_back(before: Snapshot, after: Snapshot, step: Step) -> Check:
     """By tokens or blocks in use where the engine counts them, else by the share. What can be given up for others is not in use."""
     for name, unit in (
         ("kv_used_tokens", "tokens"),
-        ("kv_used_blocks", "blocks"),
         ("kv_usage_ratio", "ratio"),
+        ("kv_used_blocks", "blocks"),  # a gateway tells them by what the engine said a while ago
     ):
         now = _sum(after, name)
         if now is None:

@@ -19,6 +19,7 @@ from vramledger.telemetry.web import LIMIT_S, checked_url, fetch
 
 MOST_MODELS = 1000
 MOST_VOCAB = 1 << 24
+_OPTIONAL_PATHS = ("/server_info?",)
 _CONFIG_LIMIT_BYTES = 4 << 20
 _ANSWER_LIMIT_BYTES = 8 << 20
 _VOCAB_SETTINGS = ("meta_n_vocab", "vocab_size")
@@ -64,7 +65,8 @@ def find_instance(
     asked_url = base_url(engine_url) if engine_url is not None else url
     served = _served(url, model, token, limit_s)
     told = _told(asked_url, engine, token, limit_s, notes)
-    if asked_url == url and gateway_url is None and _is_gateway(url, token, limit_s):
+    is_gateway = asked_url == url and _is_gateway(url, token, limit_s)
+    if is_gateway:
         notes.append(
             f"{url} is a vramledger gateway: give its admin address by --gateway, so that its books and the engine behind it are "
             "looked at too"
@@ -75,15 +77,13 @@ def find_instance(
     context_len = _first_count(settings, _LENGTH_SETTINGS) or (capacity.max_model_len if capacity else None)
     if context_len is None:
         notes.append(f"{asked_url} does not tell how long a request may be")
+    if pid is None and not is_gateway:
+        pid = listener_of(asked_url)
     if pid is None:
-        parts = urlsplit(asked_url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        pid = listening_pid(parts.hostname or "", port)
-        if pid is None:
-            notes.append(
-                f"the process behind {asked_url} is not to be seen from here: its memory is not watched, only the devices' and "
-                "what the engine tells"
-            )
+        notes.append(
+            f"the engine's process behind {asked_url} is not to be seen from here: its memory is not watched, only the devices' and "
+            "what the engine tells"
+        )
     return Instance(
         target=Target(
             url=url,
@@ -106,6 +106,12 @@ def find_instance(
 def base_url(text: str) -> str:
     """An address as people give it, without the /v1 that client libraries want. Raises FlagError for what is none."""
     return checked_url(text).removesuffix("/v1").rstrip("/")
+
+
+def listener_of(url: str) -> int | None:
+    """The process of this machine that listens at an address; None where it is another's, or not to be seen."""
+    parts = urlsplit(url)
+    return listening_pid(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
 
 
 def _behind(addresses: tuple[str, ...], given: str | None, gateway_url: str, notes: list[str]) -> str | None:
@@ -171,7 +177,8 @@ def _told(url: str, engine: str | None, token: str | None, limit_s: float, notes
             f"what answers at {url} does not show which engine it is ({problem.message}); behind a proxy, give --engine-url"
         )
         return Measurement(sources=(), engine=engine)
-    notes += found.notes
+    # A server that is not in its development mode does not have these; all else that it keeps back is missed.
+    notes += [note for note in found.notes if not any(path in note for path in _OPTIONAL_PATHS)]
     return found
 
 

@@ -13,7 +13,7 @@ from vramledger.telemetry.engine_process import EngineProcess, free_port, launch
 
 HOST = "127.0.0.1"
 READY_S = 900.0
-START_INTERVAL_S = 0.1
+START_INTERVAL_S = 0.25
 MOST_LOGS = 1000
 BEFORE_LOAD, READY = "before load", "ready"
 

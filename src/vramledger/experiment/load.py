@@ -53,11 +53,13 @@ def run_load(
     retries: int,
     told: Callable[[Served], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    stop_sending: Callable[[], bool] | None = None,
     kind: str = "",
     silence_s: float = 600.0,
     salt: int | None = None,
 ) -> LoadRun:
-    """Sends all and returns when all have ended, or soon after `stop` says so. `told` hears of each request as it ends, from this thread.
+    """Sends all and returns when all have ended, or soon after `stop` says so; once `stop_sending` says so, no more are sent and what is under way
+    is waited for. `told` hears of each request as it ends, from this thread.
 
     Prompts are made from `seed` and `salt`, as token ids or as text (see `is_text`); without a salt nothing of an earlier run is found in the engine's prefix cache. A request that follows another is due `pause_ns` after that one's end, whatever became of it.
     Clients leave at `cancel_ns` and at their deadlines, and heed a Retry-After up to `retries` times. The engine's going away is no error here: rows say it.
@@ -91,8 +93,9 @@ def run_load(
     loop = OpenLoop(server.upstream, told=stage.answered, silence_s=silence_s)
     stage.ask = loop.ask
     late = Lateness()
+    no_more = None if stop_sending is None else _once(stop_sending, loop.send_no_more)
     with _collected_before():
-        was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop))
+        was_stopped = asyncio.run(_sent(loop.run(stage.first_questions()), late, stop, no_more))
     behind = late.quantiles()
     return LoadRun(
         served=tuple(sorted(stage.served, key=lambda one: one.number)),
@@ -252,14 +255,19 @@ def _collected_before() -> Iterator[None]:
 
 
 async def _sent(
-    sending: Coroutine[None, None, None], late: Lateness, stop: Callable[[], bool] | None
+    sending: Coroutine[None, None, None],
+    late: Lateness,
+    stop: Callable[[], bool] | None,
+    no_more: Callable[[], bool] | None,
 ) -> bool:
-    """Whether it was stopped before all had ended."""
+    """Whether it was stopped before all had been sent and had ended."""
+    is_cut = False
     task = asyncio.create_task(sending)
     watching = asyncio.create_task(late.watch())
     try:
-        while stop is not None and not task.done():
-            if stop():
+        while (stop is not None or no_more is not None) and not task.done():
+            is_cut = is_cut or (no_more is not None and no_more())
+            if stop is not None and stop():
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
@@ -270,7 +278,21 @@ async def _sent(
         task.cancel()
         watching.cancel()
         await asyncio.wait({task, watching})
-    return False
+    return is_cut
+
+
+def _once(said: Callable[[], bool], then: Callable[[], None]) -> Callable[[], bool]:
+    """Whether it has been said; what follows from it is done the first time."""
+    is_said = False
+
+    def asked() -> bool:
+        nonlocal is_said
+        if not is_said and said():
+            is_said = True
+            then()
+        return is_said
+
+    return asked
 
 
 def _nobody(question: Question) -> None:

@@ -65,16 +65,26 @@ class OpenLoop:
         self._bodies: dict[int, bytes] = {}
         self._asked_so_far = 0
         self._news = asyncio.Event()
+        self._sends = True
         self.open_requests = 0
         self.began_s = time.time()
         """Unix time of the instant that all others count from, once it runs."""
 
     def ask(self, question: Question) -> None:
         """One more, while others are under way; it is sent at once where it is due."""
+        if not self._sends:
+            return
         self._asked_so_far += 1
         heappush(self._waiting, (question.at_ns, question.number, self._asked_so_far, question))
         if self._waiting[0][3] is question:
             self._news.set()
+
+    def send_no_more(self) -> None:
+        """What is not sent yet never is; what is under way goes on to its end, and nothing follows it."""
+        self._sends = False
+        self._waiting.clear()
+        self._bodies.clear()
+        self._news.set()
 
     async def run(self, questions: Iterable[Question]) -> None:
         """Sends each when it is due and returns when all have ended. When cancelled, all are left at once."""
@@ -107,7 +117,7 @@ class OpenLoop:
                 if at_ns - self._now_ns() < EARLY_S * NS_PER_S:
                     return
                 await asyncio.sleep(0)
-            if self._waiting[0][0] - self._now_ns() < EARLY_S * NS_PER_S:
+            if not self._waiting or self._waiting[0][0] - self._now_ns() < EARLY_S * NS_PER_S:
                 return
 
     async def _is_due(self, at_ns: int, serial: int) -> bool:
@@ -117,7 +127,7 @@ class OpenLoop:
             return False
         while self._now_ns() < at_ns:
             await asyncio.sleep(0)
-        return self._waiting[0][2] == serial
+        return bool(self._waiting) and self._waiting[0][2] == serial
 
     async def _told_news(self, within_s: float | None) -> bool:
         try:

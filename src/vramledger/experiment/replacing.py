@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from vramledger.errors import SourceError
 from vramledger.experiment.headroom import Watched, room_of
 from vramledger.experiment.launch import READY_S, Launched, Told
 from vramledger.experiment.plan import Step
@@ -35,7 +36,8 @@ class Sent(Protocol):
 
 
 Load = Callable[[str, threading.Event], Sent]
-"""Sends load to the engine at an address until the event is set, waits for what is open then, and says what came of it."""
+"""Sends load to the engine at an address until the event is set, waits for what is open then (`run_load`'s `stop_sending`), and says what
+came of it."""
 
 
 class Replaced(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,14 +92,19 @@ def restarted(
         sent = loads.ended()
     snapshots.append(watching.snapshot("after restart"))
     room = room_of(watching.between(began_s, time.time()))
-    answered, due = _answered_since(sent, ready_at_s)
+    since = _due_since(sent, ready_at_s)
+    answered = sum(row.whole for row in since)
     if died is not None:
         words, passed = f"it did not come up again: {died.message}", False
     elif not answered:
-        words, passed = f"it came up again in {waited_s:.1f} s, but answered none of {due} requests", False
+        words, passed = (
+            f"it came up again in {waited_s:.1f} s, but answered none of {len(since)} requests",
+            False,
+        )
+        words += _why(since)
     else:
         words = (
-            f"ended within {ended_s:.1f} s and ready again after {waited_s:.1f} s; {answered} of {due} requests that came then were "
+            f"ended within {ended_s:.1f} s and ready again after {waited_s:.1f} s; {answered} of {len(since)} requests that came then were "
             "answered"
         )
         passed = True
@@ -164,8 +171,7 @@ def rolled(
         words = f"the second instance was ready after {waited_s:.1f} s beside the first; {whole:,} requests answered"
         passed = not failed and whole > 0
         if failed:
-            why = failed[0].error or f"status {failed[0].status}"
-            words += f", {len(failed):,} failed (the first: {why[:120]})"
+            words += f", {len(failed):,} failed{_why(failed)}"
     return Replaced(
         checks=(_check(ROLLING, passed, words, room, snapshots[0], snapshots[-1]),),
         snapshots=tuple(snapshots),
@@ -210,21 +216,37 @@ class _Loads:
         for known, stop, sending in self._open:
             if known == url:
                 stop.set()
-                sending.result(LOAD_ENDS_S)
+                _outcome(sending, known)
 
     def ended(self) -> list[Sent]:
         """All have ended: what came of each."""
         for _, stop, _ in self._open:
             stop.set()
-        return [sending.result(LOAD_ENDS_S) for _, _, sending in self._open]
+        return [_outcome(sending, url) for url, _, sending in self._open]
 
 
-def _answered_since(sent: list[Sent], at_s: float) -> tuple[int, int]:
-    """Requests due from then on: those answered whole, and all that were not left by their clients or cut off by the end."""
-    rows = [
+def _outcome(sending: Future[Sent], url: str) -> Sent:
+    try:
+        return sending.result(LOAD_ENDS_S)
+    except TimeoutError:
+        if sending.done():
+            raise
+        raise SourceError(f"the load on {url} did not end within {LOAD_ENDS_S:g} s", source=url) from None
+
+
+def _due_since(sent: list[Sent], at_s: float) -> list[Served]:
+    """Requests due from then on, but those that were not waited for."""
+    return [
         row for one in sent for row in one.served if one.began_s + row.due_ns / NS_PER_S >= at_s and not row.left
     ]  # fmt: skip
-    return sum(row.whole for row in rows), len(rows)
+
+
+def _why(rows: list[Served]) -> str:
+    """What the first of those failed with that failed."""
+    bad = next((row for row in rows if not row.whole), None)
+    if bad is None:
+        return ""
+    return f" (the first: {(bad.error or f'status {bad.status}')[:120]})"
 
 
 def _failed(row: Served) -> bool:

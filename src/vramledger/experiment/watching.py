@@ -9,15 +9,17 @@ from pathlib import Path
 from types import TracebackType
 
 from vramledger.errors import SourceError
+from vramledger.experiment.instance import listener_of
 from vramledger.experiment.result import Snapshot
 from vramledger.ledger import Phase
 from vramledger.observation import Sample
 from vramledger.telemetry.log_marks import LogMarks
-from vramledger.telemetry.marks import AFTER, BEFORE_LOAD, LOADED, Mark
+from vramledger.telemetry.marks import AFTER, BEFORE_LOAD, LOADED, MARK, Mark
 from vramledger.telemetry.probes.engine import MetricsProbe
 from vramledger.telemetry.probes.gateway import GatewayProbe
 from vramledger.telemetry.probes.host import HostProbe
 from vramledger.telemetry.probes.nvml import Nvml
+from vramledger.telemetry.series import Tick
 from vramledger.telemetry.series_appending import SeriesAppender
 from vramledger.telemetry.source_group import SourceGroup
 from vramledger.telemetry.watch import Watch
@@ -42,6 +44,7 @@ class Watching:
         self._rows: SeriesAppender | None = None
         self._watch: Watch | None = None
         self._absent: list[str] = []
+        self._beside: dict[str, str] = {}
 
     def __enter__(self) -> Watching:
         with ExitStack() as stack:
@@ -90,7 +93,10 @@ class Watching:
         return probe.name
 
     def gateway(self, url: str, *, token: str | None = None) -> str:
-        """Watch a gateway's books."""
+        """Watch a gateway's books, and its memory where it runs on this machine."""
+        pid = listener_of(url)
+        if pid is not None:
+            self._beside[f"gateway:{url}"] = self.process(pid)
         probe = GatewayProbe(url, token=token, limit_s=PROBE_LIMIT_S)
         self._group.add(probe)
         return probe.name
@@ -103,6 +109,7 @@ class Watching:
         """Watch these no more."""
         for name in names:
             self._group.remove(name)
+            self._group.remove(self._beside.pop(name, ""))
 
     def mark(self, label: str, phase: Phase | None = None) -> None:
         """From now on the instance is at `label`."""
@@ -128,10 +135,11 @@ class Watching:
         return Snapshot(label=label, at_s=time.time(), samples=_kept(self.samples()))
 
     def loaded(self, since_s: float) -> Snapshot | None:
-        """Memory when a log first said, after `since_s`, that the weights were there; None where none did. Where more was there by the next
-        round ("after KV pool"), the label says so."""
-        tick = self._watch.rounds_at.get(LOADED) if self._watch is not None else None
-        if tick is None or tick.at_s < since_s:
+        """Memory at the first round, after `since_s`, at which a log had said that the weights were there, be it only by going on to what
+        follows them; None where none did. Where more was there by then ("after KV pool"), the label says so."""
+        rounds = self._watch.rounds_at.values() if self._watch is not None else ()
+        tick = next((one for one in rounds if one.at_s >= since_s and _begins_warm_up(one)), None)
+        if tick is None:
             return None
         label = LOADED if tick.label == LOADED else f"{LOADED} and {tick.label.removeprefix(AFTER)}"
         return Snapshot(label=label, at_s=tick.at_s, samples=_kept(tick.samples))
@@ -154,3 +162,7 @@ def _kept(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
         and sample.name.endswith(("_bytes", "_tokens", "_blocks", "_requests", "_ratio", "_kill_count"))
     ]
     return tuple(found[:MOST_OF_A_SNAPSHOT])
+
+
+def _begins_warm_up(tick: Tick) -> bool:
+    return any(sample.name == MARK and sample.phase is Phase.WARMUP for sample in tick.samples)
