@@ -127,6 +127,20 @@ def test_a_device_is_held_against_what_its_processes_had() -> None:
     assert (check.passed, check.before, check.after) == (False, 60 * GIB, 62 * GIB)
 
 
+def test_another_tenants_growth_on_the_device_is_not_the_engines() -> None:
+    nvml = "nvml:0"
+
+    def both(own: int, other: int) -> Snapshot:
+        return shot(
+            *process(GIB, 7),
+            said("process_device_bytes", own, nvml, pid=7),
+            said("process_device_bytes", other, nvml, pid=99),
+        )
+
+    check = checks(both(60 * GIB, GIB), both(60 * GIB, 9 * GIB))["device_memory_returned"]
+    assert (check.passed, check.before, check.after) == (True, 60 * GIB, 60 * GIB)
+
+
 def room(at_s: float, name: str, value: int, source: str) -> Sample:
     return Sample(at_s=at_s, source=source, name=name, value=value)
 

@@ -99,6 +99,18 @@ def test_the_engine_behind_a_gateway_is_told_by_its_admin_port() -> None:
         assert found.target.context_len == 4096
 
 
+def test_where_the_engine_is_not_reached_the_gateways_word_of_its_pool_goes() -> None:
+    models = {"/v1/models": b'{"object":"list","data":[{"id":"m"}]}'}
+    engine = InstanceState(name="http://127.0.0.1:9", engine="vllm", total_blocks=63, block_size=128)
+    state = msgspec.json.encode({"gateway": GatewayState(instances=(engine,))})
+    with serving(files(models)) as url, serving(files({"/state": state})) as books:
+        found = find_instance(url, gateway_url=books, pid=1)
+    pool = pool_confirmed(found.measurement)
+    # The gateway counts what requests may get; vLLM's null block is of the pool all the same.
+    assert (pool.engine_tokens, pool.block_size) == (8192, 128)
+    assert pool.source.startswith(books)
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

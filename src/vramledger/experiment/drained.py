@@ -166,7 +166,7 @@ def _memory_back(before: Snapshot, after: Snapshot, step: Step) -> list[Check]:
         hosts, name = (_held(before, "rss_bytes"), _held(after, "rss_bytes")), "rss_bytes"
     if hosts[1]:
         checks.append(_grown("process_memory_returned", hosts, step, after, _source(after, name)))
-    devices = _held(before, "process_device_bytes"), _held(after, "process_device_bytes")
+    devices = _held_on_devices(before), _held_on_devices(after)
     if not devices[1]:
         devices = _held(before, "device_used_bytes"), _held(after, "device_used_bytes")
     if devices[1]:
@@ -237,6 +237,13 @@ def _held(snapshot: Snapshot, name: str) -> Held:
             key = (sample.source, sample.label or (f"pid {sample.pid}" if sample.pid else ""))
             found[key] = found.get(key, 0.0) + sample.value
     return found
+
+
+def _held_on_devices(snapshot: Snapshot) -> Held:
+    """By the processes that are watched; by all where none of these is named so by the driver, which may number them otherwise (containers)."""
+    watched = {sample.pid for sample in snapshot.samples if sample.source.startswith("proc:")}
+    own = tuple(sample for sample in _named(snapshot, "process_device_bytes") if sample.pid in watched)
+    return _held(msgspec.structs.replace(snapshot, samples=own) if own else snapshot, "process_device_bytes")
 
 
 def _sum(snapshot: Snapshot, name: str) -> float | None:

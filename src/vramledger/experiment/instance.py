@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,7 +14,7 @@ from vramledger.gateway.live.capacity import Capacity, Given, capacity_of
 from vramledger.measurement import Measurement
 from vramledger.models.sources.bounded_file import read_whole
 from vramledger.telemetry.probes.engine import engine_measurement
-from vramledger.telemetry.probes.gateway import engine_addresses, gateway_answer
+from vramledger.telemetry.probes.gateway import engine_addresses, gateway_answer, pool_of
 from vramledger.telemetry.probes.listener import listening_pid
 from vramledger.telemetry.web import LIMIT_S, checked_url, fetch
 
@@ -59,12 +60,16 @@ def find_instance(
     notes: list[str] = []
     url = base_url(url)
     gateway_url = base_url(gateway_url) if gateway_url is not None else None
+    books: dict[str, Any] = {}
     if gateway_url is not None:
-        behind = engine_addresses(gateway_answer(gateway_url, token=gateway_token, limit_s=limit_s))
-        engine_url = _behind(behind, engine_url, gateway_url, notes)
+        books = gateway_answer(gateway_url, token=gateway_token, limit_s=limit_s)
+        engine_url = _behind(engine_addresses(books), engine_url, gateway_url, notes)
     asked_url = base_url(engine_url) if engine_url is not None else url
     served = _served(url, model, token, limit_s)
     told = _told(asked_url, engine, token, limit_s, notes)
+    if gateway_url is not None and not told.pools:
+        pool = pool_of(books, gateway_url)
+        told = told if pool is None else msgspec.structs.replace(told, pools=(pool,))
     is_gateway = asked_url == url and _is_gateway(url, token, limit_s)
     if is_gateway:
         notes.append(

@@ -8,12 +8,17 @@ from typing import Any
 import msgspec
 
 from vramledger.errors import SourceError
+from vramledger.evidence import measured
+from vramledger.measurement import MeasuredPool
 from vramledger.observation import Sample
+from vramledger.pool import IntRange
 from vramledger.telemetry.web import LIMIT_S, checked_url, fetch_body
 
 LIMIT_BYTES = 8 << 20
 MOST_INSTANCES = 256
 MOST_VALUE = 2**60
+_NEVER_GIVEN = {"vllm": 1}
+"""Blocks of a pool that no request gets, which a gateway leaves out: vLLM's null block (v1/core/block_pool.py)."""
 _OF_ALL = {
     "admitted": "gateway_admitted_requests",
     "in_flight": "gateway_in_flight_requests",
@@ -69,6 +74,29 @@ def gateway_answer(url: str, *, token: str | None = None, limit_s: float = LIMIT
 def engine_addresses(state: Mapping[str, Any]) -> tuple[str, ...]:
     """The engines behind a gateway, by the names it gives them: addresses where nobody gave them others."""
     return tuple(str(one.get("name", ""))[:500] for one in _instances(state))
+
+
+def pool_of(state: Mapping[str, Any], source: str, *, name: str | None = None) -> MeasuredPool | None:
+    """The pool of the engine that the gateway calls `name`, of its only one without; None where it does not know that, or only supposes it
+    (llama.cpp, whose server does not say whether its slots share it)."""
+    instances = [one for one in _instances(state) if name is None or one.get("name") == name]
+    if len(instances) != 1 or instances[0].get("engine") == "llamacpp":
+        return None
+    blocks, size = (_count(instances[0].get(key)) for key in ("total_blocks", "block_size"))
+    if blocks is None or size is None:
+        return None
+    tokens = (blocks + _NEVER_GIVEN.get(str(instances[0].get("engine")), 0)) * size
+    return MeasuredPool(
+        evidence=measured(f"{source}/state, by the engine's word to the gateway"),
+        block_size=size,
+        tokens=IntRange(tokens, tokens, tokens),
+    )
+
+
+def _count(value: object) -> int | None:
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST_VALUE else None
+    )
 
 
 def gateway_samples(state: Mapping[str, Any], *, at_s: float, source: str) -> Iterator[Sample]:
