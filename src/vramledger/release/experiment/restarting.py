@@ -57,7 +57,12 @@ def _load(work: Work, live: Live, per_s: float, number: int) -> Callable[[str, t
 
     def load(url: str, stop: threading.Event) -> LoadRun:
         return run_load(
-            live.server_at(url), header, requests, seed=seed, retries=work.plan.retries, stop=stop.is_set
+            live.server_at(url),
+            header,
+            requests,
+            seed=seed,
+            retries=work.plan.retries,
+            stop_sending=stop.is_set,
         )
 
     return load
