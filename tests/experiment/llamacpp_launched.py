@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 
 from vramledger.experiment.load import LoadRun, Server, run_load
+from vramledger.experiment.served import Served
 from vramledger.gateway.settings import upstream_from_url
 from vramledger.workload.request import Request, WorkloadHeader
 
@@ -21,13 +23,13 @@ EVERY_NS = 300_000_000
 LONGEST_NS = 600_000_000_000
 
 
-def short_requests(url: str, stop: threading.Event) -> LoadRun:
+def short_requests(url: str, stop: threading.Event, told: Callable[[Served], None] | None = None) -> LoadRun:
     """Short requests at an even rate until the event is set; what is under way then is waited for."""
     requests = [
         Request(arrival_ns=at_ns, prompt_tokens=8, output_tokens=4)
         for at_ns in range(0, LONGEST_NS, EVERY_NS)
     ]
-    return run_load(server_at(url), HEADER, requests, seed=1, retries=0, stop_sending=stop.is_set)
+    return run_load(server_at(url), HEADER, requests, seed=1, retries=0, told=told, stop_sending=stop.is_set)
 
 
 def answers(url: str) -> bool:

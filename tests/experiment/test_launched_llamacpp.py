@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ from vramledger.experiment.warm_up import Shape, warm_up
 from vramledger.experiment.watching import Watching
 from vramledger.gateway.settings import upstream_from_url
 from vramledger.telemetry.engine_process import EngineDied
+from vramledger.telemetry.probes.proc import is_alive
 from vramledger.telemetry.series_file import read_series
 from vramledger.units import MIB
 
@@ -122,7 +126,7 @@ def test_shapes_are_asked_and_what_they_took_comes_back(running: Running) -> Non
 def test_a_shape_that_the_engine_refuses_is_counted(running: Running) -> None:
     too_long = Shape(name="too long", prompt_tokens=CELLS + 1, output_tokens=1)
     seen = warm_up(upstream_from_url(running.engine.url), "m", (too_long,), vocab_size=VOCAB)
-    assert seen.failed == 2
+    assert seen.failed == 2  # it is refused at once, both times
     assert seen.shapes[0].problem == "400"
 
 
@@ -217,6 +221,38 @@ def test_a_second_instance_that_cannot_come_up_leaves_the_first_serving(tmp_path
         assert isinstance(found.died, EngineDied)
         assert found.serving is engine
         assert answers(engine.url)
+
+
+def test_an_engine_that_a_killed_experiment_left_is_ended_before_another_starts(tmp_path: Path) -> None:
+    script = (
+        "import sys,time\nfrom pathlib import Path\nfrom vramledger.experiment.launch import Launched\n"
+        "from vramledger.experiment.watching import Watching\nfolder=Path(sys.argv[1])\n"
+        "with Watching(folder/'series.jsonl',interval_s=0.1) as watching:\n"
+        " engine=Launched(sys.argv[2],folder=folder,model=sys.argv[3],engine='llamacpp')\n engine.start(watching,ready_s=120)\n"
+        " print(engine.process.pid,flush=True)\n time.sleep(600)\n"
+    )
+    model = str(served_model_file())
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path), COMMAND, model],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as experiment:
+        assert experiment.stdout is not None
+        left = int(experiment.stdout.readline())
+        experiment.kill()
+    assert is_alive(left)
+    with (
+        Watching(tmp_path / "series.jsonl", interval_s=0.1) as watching,
+        Launched(COMMAND, folder=tmp_path, model=model, engine="llamacpp") as engine,
+    ):
+        engine.start(watching, ready_s=120)
+        assert not is_alive(left)
+        assert answers(engine.url)
+        second = engine.beside()
+        with second:
+            second.start(watching, ready_s=120)
+            assert engine.is_running  # its owner lives
+    assert list(tmp_path.glob(".engine-*")) == []
 
 
 def test_the_series_has_what_was_under_way(running: Running) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from vramledger.experiment.left_over import end_left_over, note_started
 from vramledger.experiment.result import Snapshot
 from vramledger.experiment.watching import Watching
 from vramledger.telemetry.engine_process import EngineProcess, free_port, launch_words
@@ -50,6 +51,7 @@ class Launched:
         self._environment = dict(environment or {})
         self._process: EngineProcess | None = None
         self._watched: tuple[str, ...] = ()
+        self._note: Path | None = None
 
     def __enter__(self) -> Launched:
         return self
@@ -78,10 +80,12 @@ class Launched:
         self, watching: Watching, *, ready_s: float = READY_S, told: Told = lambda _: None
     ) -> tuple[float, tuple[Snapshot, ...]]:
         """Start it and wait until it answers: the seconds that took, and memory before, once the weights were there (where its log
-        tells), and when it answered. It is watched from its start.
+        tells), and when it answered. It is watched from its start. What a killed experiment left running in the same folder is ended first.
 
         Raises InputError where there is no such program, EngineDied where it ends first or is not ready in time.
         """
+        if end_left_over(self.folder):
+            told("an engine was left over by an experiment that was killed, and is ended")
         snapshots = [watching.snapshot(BEFORE_LOAD)]
         log = _fresh_log(self.folder)
         self.logs = (*self.logs, log)
@@ -90,6 +94,7 @@ class Launched:
         told(f"starting {name}")
         with watching.paced(START_INTERVAL_S):
             self._process.__enter__()
+            self._note = note_started(self.folder, self._process.pid)
             self._watched = (
                 watching.process(self._process.pid),
                 watching.engine(self.url, engine=self.engine),
@@ -106,6 +111,9 @@ class Launched:
         began_s = time.monotonic()
         if self._process is not None:
             self._process.stop()
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
+            self._note = None
         if watching is not None:
             watching.leave(*self._watched)
             self._watched = ()

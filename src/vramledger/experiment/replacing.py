@@ -21,6 +21,8 @@ from vramledger.telemetry.engine_process import EngineDied
 
 NS_PER_S = 1_000_000_000
 POLL_S = 0.1
+ANSWER_S = 60.0
+"""How long an answer is waited for, where none has come by the time that a load is to have settled."""
 LOAD_ENDS_S = 900.0
 RECOVERY, ROLLING = "recovery_headroom", "rolling_update"
 
@@ -35,9 +37,9 @@ class Sent(Protocol):
     def served(self) -> tuple[Served, ...]: ...
 
 
-Load = Callable[[str, threading.Event], Sent]
+Load = Callable[[str, threading.Event, Callable[[Served], None]], Sent]
 """Sends load to the engine at an address until the event is set, waits for what is open then (`run_load`'s `stop_sending`), and says what
-came of it."""
+came of it; meanwhile the last argument is told of each request as it ends."""
 
 
 class Replaced(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +96,11 @@ def restarted(
     room = room_of(watching.between(began_s, time.time()))
     since = _due_since(sent, ready_at_s)
     answered = sum(row.whole for row in since)
+    passed: bool | None
     if died is not None:
         words, passed = f"it did not come up again: {died.message}", False
+    elif not since:
+        words, passed = f"it came up again in {waited_s:.1f} s, and no request came any more", None
     elif not answered:
         words, passed = (
             f"it came up again in {waited_s:.1f} s, but answered none of {len(since)} requests",
@@ -188,6 +193,7 @@ class _Loads:
         self._load = load
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="load")
         self._open: list[tuple[str, threading.Event, Future[Sent]]] = []
+        self._answered = 0
 
     def __enter__(self) -> _Loads:
         return self
@@ -199,17 +205,25 @@ class _Loads:
 
     def begin(self, url: str, settle_s: float) -> None:
         stop = threading.Event()
-        self._open.append((url, stop, self._pool.submit(self._load, url, stop)))
+        self._open.append((url, stop, self._pool.submit(self._load, url, stop, self._heard)))
         self.go_on(settle_s)
 
+    def _heard(self, row: Served) -> None:
+        self._answered += row.whole
+
     def go_on(self, seconds: float) -> None:
-        """Let them run; raises what one of them raised."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            for _, _, sending in self._open:
-                if sending.done():
-                    sending.result()
-            time.sleep(min(POLL_S, left))
+        """Let them run, and until one more request was answered, but for no more than a minute longer. Raises what one of them raised."""
+        before, began_s = self._answered, time.monotonic()
+        while (waited_s := time.monotonic() - began_s) < seconds + ANSWER_S:
+            if waited_s >= seconds and self._answered > before:
+                return
+            sending = [one for _, _, one in self._open]
+            for one in sending:
+                if one.done():
+                    one.result()
+            if all(one.done() for one in sending) and waited_s >= seconds:
+                return
+            time.sleep(POLL_S)
 
     def end(self, url: str) -> None:
         """Send no more to one address, and wait for what is open there."""
@@ -254,7 +268,9 @@ def _failed(row: Served) -> bool:
     return not row.whole and not row.left and row.status not in (429, 503) and row.sent_ns >= 0
 
 
-def _check(name: str, passed: bool, words: str, room: Watched, before: Snapshot, after: Snapshot) -> Check:
+def _check(
+    name: str, passed: bool | None, words: str, room: Watched, before: Snapshot, after: Snapshot
+) -> Check:
     smallest = room.smallest
     if room.oom_kills:
         passed = False

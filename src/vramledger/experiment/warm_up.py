@@ -19,6 +19,8 @@ MOST_AT_ONCE = 256
 POOL_SHARE = 0.9
 """Of the pool, what a shape may take: an engine that fails when its pool is full is not to fail here."""
 SILENCE_S = 300.0
+AGAIN_WITHIN_NS = 5_000_000_000
+"""A shape that took longer is asked once: there is nothing more to learn from it that is worth as long again."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +34,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShapeSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a shape took, the first time and the second; requests of it that were not answered, and why the first of these was not."""
+    """How long a shape took, the first time and the second (None: it was not asked again, for it is long); requests of it that were not answered, and why the first of these was not."""
 
     shape: Shape
     first_ns: int
-    again_ns: int
+    again_ns: int | None
     failed: int = 0
     problem: str = ""
+
+    @property
+    def took_ns(self) -> int:
+        """The last time."""
+        return self.first_ns if self.again_ns is None else self.again_ns
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +118,7 @@ def warm_up(
     told: Callable[[str], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> WarmUp:
-    """Asks each shape twice, with prompts that share no beginning. `check` is called after each and may raise where the engine is gone.
+    """Asks each shape twice, a long one once, with prompts that share no beginning. `check` is called after each and may raise where the engine is gone.
 
     What an engine answers with an error is counted, and raises nothing.
     """
@@ -121,14 +128,17 @@ def warm_up(
         told(f"warming up: {shape.name}")
         first = asyncio.run(_asked(target, model, shape, prompts))
         check()
-        again = asyncio.run(_asked(target, model, shape, prompts))
-        check()
+        first_ns = _length_ns(first)
+        again: list[Answer] = []
+        if first_ns <= AGAIN_WITHIN_NS:
+            again = asyncio.run(_asked(target, model, shape, prompts))
+            check()
         bad = [answer for answer in (*first, *again) if not answer.whole]
         seen.append(
             ShapeSeen(
                 shape=shape,
-                first_ns=_length_ns(first),
-                again_ns=_length_ns(again),
+                first_ns=first_ns,
+                again_ns=_length_ns(again) if again else None,
                 failed=len(bad),
                 problem=_problem(bad[0]) if bad else "",
             )
@@ -138,9 +148,9 @@ def warm_up(
 
 def _short_per_s(seen: list[ShapeSeen]) -> float:
     whole = [
-        one.shape.at_once * 1e9 / one.again_ns
+        one.shape.at_once * 1e9 / one.took_ns
         for one in seen
-        if not one.failed and one.again_ns > 0 and not one.shape.repeats_prompt
+        if not one.failed and one.took_ns > 0 and not one.shape.repeats_prompt
         and one.shape.prompt_tokens <= SHORT_PROMPT_TOKENS
     ]  # fmt: skip
     return max(whole, default=0.0)

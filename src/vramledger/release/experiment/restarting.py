@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from vramledger.experiment.load import LoadRun, run_load
 from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.record_file import write_records
-from vramledger.experiment.replacing import Replaced, not_replaced, restarted, rolled
+from vramledger.experiment.replacing import Load, Replaced, not_replaced, restarted, rolled
+from vramledger.experiment.served import Served
 from vramledger.release.experiment.climbing import steady_per_s
 from vramledger.release.experiment.failing import failure_in
 from vramledger.release.experiment.guard import EngineEnded
@@ -49,19 +50,20 @@ def restart(work: Work, live: Live) -> None:
         _serve(live, found)
 
 
-def _load(work: Work, live: Live, per_s: float, number: int) -> Callable[[str, threading.Event], LoadRun]:
+def _load(work: Work, live: Live, per_s: float, number: int) -> Load:
     """A load as long as anything may last; an instance's ends when it is told to."""
     lasts_s = 2 * live.order.ready_s + 4 * work.plan.stage_s
     seed = seed_of(work.plan.seed, Step.RESTART, number)
     header, requests = made_requests(work, live, Kind.MIXED, per_s=per_s, seconds=lasts_s, seed=seed)
 
-    def load(url: str, stop: threading.Event) -> LoadRun:
+    def load(url: str, stop: threading.Event, told: Callable[[Served], None]) -> LoadRun:
         return run_load(
             live.server_at(url),
             header,
             requests,
             seed=seed,
             retries=work.plan.retries,
+            told=told,
             stop_sending=stop.is_set,
         )
 

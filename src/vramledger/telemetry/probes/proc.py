@@ -120,6 +120,13 @@ def is_alive(pid: int, proc: Path = PROC) -> bool:
     return stat is not None and stat.rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
 
 
+def start_ticks(pid: int, proc: Path = PROC) -> int | None:
+    """When a process began, in ticks of the system's clock since it booted: with its id this names it for good. None where there is none."""
+    stat = _read(proc / str(pid) / "stat")
+    words = [] if stat is None else stat.rpartition(b")")[2].split()
+    return int(words[19]) if len(words) > 19 and words[19].isdigit() else None
+
+
 def _parents(proc: Path) -> Iterator[tuple[int, int]]:
     try:
         names = [entry.name for entry in os.scandir(proc) if entry.name.isdecimal()]
