@@ -28,10 +28,7 @@ RECOVERY, ROLLING = "recovery_headroom", "rolling_update"
 
 
 class Sent(Protocol):
-    """What came of a load: its rows, whose instants count from `began_s` (Unix time)."""
-
-    @property
-    def began_s(self) -> float: ...
+    """What came of a load: its rows."""
 
     @property
     def served(self) -> tuple[Served, ...]: ...
@@ -94,7 +91,7 @@ def restarted(
         sent = loads.ended()
     snapshots.append(watching.snapshot("after restart"))
     room = room_of(watching.between(began_s, time.time()))
-    since = _due_since(sent, ready_at_s)
+    since = loads.due_since(ready_at_s)
     answered = sum(row.whole for row in since)
     passed: bool | None
     if died is not None:
@@ -193,7 +190,7 @@ class _Loads:
         self._load = load
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="load")
         self._open: list[tuple[str, threading.Event, Future[Sent]]] = []
-        self._answered = 0
+        self._heard: list[tuple[float, Served]] = []
 
     def __enter__(self) -> _Loads:
         return self
@@ -205,17 +202,23 @@ class _Loads:
 
     def begin(self, url: str, settle_s: float) -> None:
         stop = threading.Event()
-        self._open.append((url, stop, self._pool.submit(self._load, url, stop, self._heard)))
+        self._open.append((url, stop, self._pool.submit(self._load, url, stop, self._hear)))
         self.go_on(settle_s)
 
-    def _heard(self, row: Served) -> None:
-        self._answered += row.whole
+    def _hear(self, row: Served) -> None:
+        """With the time (Unix) at which it was due, by this moment, at which it ended."""
+        self._heard.append((time.time() - (row.end_ns - row.due_ns) / NS_PER_S, row))
+
+    def due_since(self, at_s: float) -> list[Served]:
+        """Requests due from then on that have ended, but those that were not waited for."""
+        return [row for due_s, row in list(self._heard) if due_s >= at_s and not row.left]
 
     def go_on(self, seconds: float) -> None:
-        """Let them run, and until one more request was answered, but for no more than a minute longer. Raises what one of them raised."""
-        before, began_s = self._answered, time.monotonic()
+        """Let them run, and until a request that came meanwhile was answered, but for no more than a minute longer. Raises what one of them
+        raised."""
+        from_s, began_s = time.time(), time.monotonic()
         while (waited_s := time.monotonic() - began_s) < seconds + ANSWER_S:
-            if waited_s >= seconds and self._answered > before:
+            if waited_s >= seconds and any(row.whole for row in self.due_since(from_s)):
                 return
             sending = [one for _, _, one in self._open]
             for one in sending:
@@ -246,13 +249,6 @@ def _outcome(sending: Future[Sent], url: str) -> Sent:
         if sending.done():
             raise
         raise SourceError(f"the load on {url} did not end within {LOAD_ENDS_S:g} s", source=url) from None
-
-
-def _due_since(sent: list[Sent], at_s: float) -> list[Served]:
-    """Requests due from then on, but those that were not waited for."""
-    return [
-        row for one in sent for row in one.served if one.began_s + row.due_ns / NS_PER_S >= at_s and not row.left
-    ]  # fmt: skip
 
 
 def _why(rows: list[Served]) -> str:

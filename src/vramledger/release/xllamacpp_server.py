@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-PATIENCE_S = 3
+PATIENCE_S = 2
 _FLASH = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
