@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramledger.experiment.forecast import StageRun
+from vramledger.experiment.ladder import holds
 from vramledger.experiment.load import run_load
 from vramledger.experiment.load_figures import drift_of, figures_of
 from vramledger.experiment.plan import Kind, Step
@@ -35,7 +36,15 @@ def made_requests(
         context_len=live.context_len,
         pool_tokens=live.pool_tokens,
         source=live.source,
+        typical_ns=_typical_ns(work) if kind is Kind.CANCELLED else None,
     )
+
+
+def _typical_ns(work: Work) -> int | None:
+    """How long a request took under the last load of the widest mix that held; the ladders are climbed before anybody leaves."""
+    stages = work.stages(Step.MIXED) or work.stages(Step.SHORT)
+    held = [stage for stage in stages if holds(work.plan, stage) and stage.measured.latency_ns.count]
+    return held[-1].measured.latency_ns.p50 if held else None
 
 
 def send(
