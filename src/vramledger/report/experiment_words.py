@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from vramledger.experiment.aims import aims_text
 from vramledger.experiment.result import Check, Experiment, ForecastError, Stage, Trend
-from vramledger.simulation.settings import Slo
 from vramledger.units import KIB, MIB, counted, format_bytes
 
 Style = Literal["good", "unsure", "bad", ""]
@@ -111,13 +111,6 @@ def plain_name(name: str) -> str:
         for word in words.replace("_per_s", "_a_second").split("_")
     )
     return f"{told}{blank}{rest}"
-
-
-def slo_text(slo: Slo) -> str:
-    """ "TTFT 2 s, TPOT 200 ms"."""
-    aims = (("TTFT", slo.ttft_ms), ("TPOT", slo.tpot_ms), ("whole answer", slo.latency_ms))
-    told = [f"{name} {trimmed(time_text(limit * 1_000_000))}" for name, limit in aims if limit is not None]
-    return ", ".join(told) or "no aim"
 
 
 def standing(found: Experiment) -> tuple[str, Style]:
@@ -297,7 +290,7 @@ def conditions_of(found: Experiment) -> list[tuple[str, str]]:
             target.url + (f", engine at {target.engine_url}" if target.engine_url != target.url else ""),
         ),
         ("context", "not known" if target.context_len is None else f"{target.context_len:,} tokens"),
-        ("aims", f"{slo_text(plan.slo)}, for {percent(plan.goodput)} of the requests offered"),
+        ("aims", f"{aims_text(plan.slo) or 'no aim'}, for {percent(plan.goodput)} of the requests offered"),
         ("workload", plan.workload or "built-in cohorts for the context length"),
         ("arrivals", f"{arrivals}, open loop, seed {plan.seed}"),
         (
