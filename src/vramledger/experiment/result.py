@@ -100,6 +100,21 @@ class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
         """Good requests of those offered; 1 where none was."""
         return self.good / self.offered if self.offered else 1.0
 
+    @property
+    def answered(self) -> int:
+        """Requests that got as far as a first token, whose tokens are counted."""
+        return self.ttft_ns.count or self.finished
+
+    @property
+    def prompt_tokens_mean(self) -> float | None:
+        """Of a request that was answered; None where none was."""
+        return self.prompt_tokens / self.answered if self.answered and self.prompt_tokens > 0 else None
+
+    @property
+    def output_tokens_mean(self) -> float | None:
+        """Of a request that was answered; None where none was."""
+        return self.output_tokens / self.answered if self.answered and self.output_tokens > 0 else None
+
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of load. `forecast` was made before it was sent. `records` is the file of its requests, in the folder."""
@@ -179,7 +194,8 @@ class ForecastError(msgspec.Struct, frozen=True, kw_only=True):
 class OperatingPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The largest load that is served well: `per_s`, 0 where none is, with the ends of its interval. `beyond_per_s` is the least load that was
     tried and missed the aims, None where none did. `binds` is what is missed first there ("time to first token", "kv", "memory",
-    "refused"...), `risk` the share of requests that miss the aims at the point. `headroom_bytes` is the least that was free on a device."""
+    "refused"...), `risk` the share of requests that miss the aims at the point. `headroom_bytes` is the least that was free on a device, of the host
+    and its control groups where there is none."""
 
     per_s: float
     low_per_s: float

@@ -8,7 +8,7 @@ from typing import Literal
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Experiment, OperatingPoint, Stage
 from vramledger.manifest.declared import CapacityResult, Interval, Latency
-from vramledger.manifest.experiment_result import LONGEST_TEXT
+from vramledger.manifest.experiment_result import LONGEST_TEXT, limits_text
 from vramledger.manifest.measured import utc
 from vramledger.simulation.settings import Slo
 from vramledger.simulation.summary import Quantiles
@@ -43,12 +43,12 @@ def cut(text: str) -> str:
 
 def slo_text(slo: Slo, goodput: float) -> str:
     """ "95 % of requests within ttft 2 s, tpot 0.2 s"."""
-    limits = [
-        f"{name} {limit_ms / 1000:g} s"
-        for name, limit_ms in (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("e2e", slo.latency_ms))
-        if limit_ms is not None
-    ]
-    return f"{goodput * 100:g} % of requests {'within ' + ', '.join(limits) if limits else 'answered'}"
+    return limits_text(seconds_of(slo.ttft_ms), seconds_of(slo.tpot_ms), seconds_of(slo.latency_ms), goodput)
+
+
+def seconds_of(limit_ms: float | None) -> float | None:
+    """An aim as a manifest has it."""
+    return None if limit_ms is None else limit_ms / 1000
 
 
 def _knee(experiment: Experiment, counted: Sequence[Stage], source: str) -> tuple[CapacityResult, ...]:
@@ -61,8 +61,8 @@ def _knee(experiment: Experiment, counted: Sequence[Stage], source: str) -> tupl
         CapacityResult(
             arrival=_arrival(experiment.plan),
             requests_per_s=point.per_s,
-            prompt_tokens=None if nearest is None else _mean(nearest.measured.prompt_tokens, nearest),
-            output_tokens=None if nearest is None else _mean(nearest.measured.output_tokens, nearest),
+            prompt_tokens=None if nearest is None else _whole(nearest.measured.prompt_tokens_mean),
+            output_tokens=None if nearest is None else _whole(nearest.measured.output_tokens_mean),
             slo=slo_text(experiment.plan.slo, experiment.plan.goodput),
             goodput_requests_per_s=point.per_s * point.goodput,
             goodput_interval=Interval(low=low, high=high, confidence=point.confidence),
@@ -85,8 +85,8 @@ def _stage(experiment: Experiment, counted: Sequence[Stage], stage: Stage, sourc
     return CapacityResult(
         arrival=arrival,
         requests_per_s=per_s,
-        prompt_tokens=_mean(figures.prompt_tokens, stage),
-        output_tokens=_mean(figures.output_tokens, stage),
+        prompt_tokens=_whole(figures.prompt_tokens_mean),
+        output_tokens=_whole(figures.output_tokens_mean),
         slo=slo_text(plan.slo, plan.goodput),
         goodput_requests_per_s=per_s * figures.goodput,
         latencies=latencies_of(plan, stage),
@@ -134,9 +134,8 @@ def latencies_of(plan: ExperimentPlan, stage: Stage) -> tuple[Latency, ...]:
     return tuple(found)
 
 
-def _mean(tokens: int, stage: Stage) -> int | None:
-    answered = stage.measured.ttft_ns.count or stage.measured.finished
-    return round(tokens / answered) if answered and tokens > 0 else None
+def _whole(tokens: float | None) -> int | None:
+    return None if tokens is None else round(tokens)
 
 
 def _climbed(counted: Iterable[Stage]) -> list[Stage]:

@@ -19,6 +19,18 @@ LONGEST_TEXT = 4000
 Said = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 
 
+def limits_text(
+    ttft_limit_s: float | None, tpot_limit_s: float | None, latency_limit_s: float | None, goodput: float
+) -> str:
+    """ "95 % of requests within ttft 2 s, tpot 0.2 s"."""
+    limits = [
+        f"{name} {limit_s:g} s"
+        for name, limit_s in (("ttft", ttft_limit_s), ("tpot", tpot_limit_s), ("e2e", latency_limit_s))
+        if limit_s is not None
+    ]
+    return f"{goodput * 100:g} % of requests {'within ' + ', '.join(limits) if limits else 'answered'}"
+
+
 class LoadConditions(msgspec.Struct, frozen=True, kw_only=True):
     """What a capacity is the capacity for; of two that differ in one of these neither is more than the other.
 
@@ -52,7 +64,9 @@ class OperatingPointResult(msgspec.Struct, frozen=True, kw_only=True):
         float | None, Meta(description="The least load that was tried and missed the limits; null: none did.")
     ]
     binds: Said
-    headroom_bytes: Annotated[int | None, Meta(description="The least that was free on a device.")]
+    headroom_bytes: Annotated[
+        int | None, Meta(description="The least that was free on a device, of the host where there is none.")
+    ]
     is_limit_of_load: Annotated[
         bool, Meta(description="Every load that was tried was served well: the engine may hold more.")
     ]
@@ -74,6 +88,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     decode_seq_ps: Whole
     kv_token_ps: Whole
     pair_ps_per_1024: Whole
+    outside_ps: Annotated[Whole, Meta(description="What a request takes besides the engine's steps.")] = 0
     stages: tuple[Said, ...]
     fitted_requests: Whole
     held_out_requests: Whole

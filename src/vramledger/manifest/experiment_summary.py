@@ -7,8 +7,8 @@ from math import isfinite
 from pathlib import PurePath
 
 from vramledger.experiment.plan import ExperimentPlan, Step
-from vramledger.experiment.result import Experiment, ForecastError, LoadFigures, OperatingPoint, Stage
-from vramledger.manifest.experiment_points import cut, latencies_of, nearest_stage, rested_on
+from vramledger.experiment.result import Experiment, ForecastError, OperatingPoint, Stage
+from vramledger.manifest.experiment_points import cut, latencies_of, nearest_stage, rested_on, seconds_of
 from vramledger.manifest.experiment_result import (
     CheckResult,
     ExperimentResult,
@@ -20,6 +20,7 @@ from vramledger.manifest.experiment_result import (
     TrendResult,
 )
 from vramledger.manifest.measured import utc
+from vramledger.simulation.step_model import PS_PER_NS
 
 
 def result_of(experiment: Experiment, counted: Sequence[Stage]) -> ExperimentResult:
@@ -53,6 +54,7 @@ def result_of(experiment: Experiment, counted: Sequence[Stage]) -> ExperimentRes
             decode_seq_ps=fitted.step.decode_seq_ps,
             kv_token_ps=fitted.step.kv_token_ps,
             pair_ps_per_1024=fitted.step.pair_ps_per_1024,
+            outside_ps=fitted.outside_ns * PS_PER_NS,
             stages=tuple(cut(name) for name in fitted.stages),
             fitted_requests=fitted.fitted_requests,
             held_out_requests=fitted.held_out_requests,
@@ -111,26 +113,17 @@ def _conditions(experiment: Experiment, nearest: Stage | None) -> LoadConditions
     context = experiment.target.context_len
     made = "cohorts made by the experiment" + ("" if context is None else f" for {context} tokens")
     return LoadConditions(
-        ttft_limit_s=_seconds(plan.slo.ttft_ms),
-        tpot_limit_s=_seconds(plan.slo.tpot_ms),
-        latency_limit_s=_seconds(plan.slo.latency_ms),
+        ttft_limit_s=seconds_of(plan.slo.ttft_ms),
+        tpot_limit_s=seconds_of(plan.slo.tpot_ms),
+        latency_limit_s=seconds_of(plan.slo.latency_ms),
         goodput=plan.goodput,
         workload=made if plan.workload is None else cut(PurePath(plan.workload.replace("\\", "/")).name),
         arrivals=plan.arrivals,
         burstiness=plan.burstiness,
         is_behind_gateway=experiment.target.gateway_url is not None,
-        prompt_tokens_mean=None if figures is None else _mean_exactly(figures.prompt_tokens, figures),
-        output_tokens_mean=None if figures is None else _mean_exactly(figures.output_tokens, figures),
+        prompt_tokens_mean=None if figures is None else figures.prompt_tokens_mean,
+        output_tokens_mean=None if figures is None else figures.output_tokens_mean,
     )
-
-
-def _mean_exactly(tokens: int, figures: LoadFigures) -> float | None:
-    answered = figures.ttft_ns.count or figures.finished
-    return tokens / answered if answered and tokens > 0 else None
-
-
-def _seconds(limit_ms: float | None) -> float | None:
-    return None if limit_ms is None else limit_ms / 1000
 
 
 def _point(plan: ExperimentPlan, point: OperatingPoint, nearest: Stage | None) -> OperatingPointResult:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramledger.evidence import measured
 from vramledger.manifest.declared import Latency
 from vramledger.manifest.document import ManifestDocument
-from vramledger.manifest.experiment_result import LoadConditions, StepTimes
+from vramledger.manifest.experiment_result import LoadConditions, StepTimes, limits_text
 from vramledger.manifest.quantity import Bounds, Group, Quantity, Unit, Value
 from vramledger.simulation.step_model import PS_PER_S, StepModel
 
@@ -101,19 +101,10 @@ def seen_at(manifest: ManifestDocument, name: str) -> float | None:
 
 def conditions_text(load: LoadConditions) -> str:
     """ "95 % of requests within ttft 2 s, tpot 0.2 s; cohorts ...; poisson arrivals; behind a gateway"."""
-    limits = [
-        f"{name} {limit:g} s"
-        for name, limit in (
-            ("ttft", load.ttft_limit_s),
-            ("tpot", load.tpot_limit_s),
-            ("e2e", load.latency_limit_s),
-        )
-        if limit is not None
-    ]
     burst = f" of burstiness {load.burstiness:g}" if load.arrivals == "gamma" else ""
     return "; ".join(
         (
-            f"{load.goodput * 100:g} % of requests {'within ' + ', '.join(limits) if limits else 'answered'}",
+            limits_text(load.ttft_limit_s, load.tpot_limit_s, load.latency_limit_s, load.goodput),
             load.workload,
             f"{load.arrivals} arrivals{burst}",
             "behind a gateway" if load.is_behind_gateway else "no gateway",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramledger.experiment.aims import aims_text
 from vramledger.experiment.plan import ExperimentPlan
 from vramledger.experiment.result import Experiment, Target
-from vramledger.simulation.settings import Slo
 from vramledger.units import format_bytes
 
 
@@ -20,7 +20,8 @@ def verdict_of(found: Experiment) -> str:
     )
     if point is None:
         return ended or "no load was measured, so nothing can be told"
-    aims = f"{found.plan.goodput:.0%} of requests within {aims_text(found.plan.slo)}"
+    limits = aims_text(found.plan.slo)
+    aims = f"{100 * found.plan.goodput:g}% of requests {f'within {limits}' if limits else 'answered'}"
     if point.per_s <= 0:
         return "; ".join(
             part for part in (f"no load that was tried holds {aims}", point.words, ended) if part
@@ -41,13 +42,6 @@ def conditions_of(found: Experiment) -> tuple[str, ...]:
     return tuple(_conditions(found.plan, found.target, found))
 
 
-def aims_text(slo: Slo) -> str:
-    """ "TTFT 2 s, TPOT 200 ms"."""
-    aims = (("TTFT", slo.ttft_ms), ("TPOT", slo.tpot_ms), ("the whole answer", slo.latency_ms))
-    told = [f"{name} {limit / 1000:g} s" for name, limit in aims if limit is not None]
-    return ", ".join(told) or "no aim but to be answered"
-
-
 def _conditions(plan: ExperimentPlan, target: Target, found: Experiment) -> Iterator[str]:
     engine = " ".join(part for part in (target.engine, target.engine_version) if part)
     yield f"{engine or 'an engine that does not say which'}, model {target.model or 'unnamed'}, context {target.context_len or 'not told'}"
@@ -55,9 +49,8 @@ def _conditions(plan: ExperimentPlan, target: Target, found: Experiment) -> Iter
         yield f"KV pool: {found.pool.words}"
     yield "through a gateway" if target.engine_url != target.url else "asked directly"
     lengths = [
-        f"{stage.kind.value} {stage.measured.prompt_tokens / stage.measured.offered:.0f} + "
-        f"{stage.measured.output_tokens / stage.measured.offered:.0f}"
-        for stage in {stage.kind: stage for stage in found.stages if stage.measured.offered}.values()
+        f"{stage.kind.value} {stage.measured.prompt_tokens_mean or 0:.0f} + {stage.measured.output_tokens_mean or 0:.0f}"
+        for stage in {stage.kind: stage for stage in found.stages if stage.measured.answered}.values()
     ]
     if lengths:
         yield f"prompt + output tokens a request: {', '.join(lengths)}"
