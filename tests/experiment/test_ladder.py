@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramledger.experiment.ladder import Ladder
+from vramledger.experiment.ladder import Ladder, bracket, holds
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import LoadFigures, Stage
 
@@ -26,36 +26,36 @@ def stage(per_s: float, *, good: int = 100, is_whole: bool = True) -> Stage:
     )
 
 
-def climbed(plan: ExperimentPlan, start_per_s: float, capacity_per_s: float) -> tuple[Ladder, list[Stage]]:
+def climbed(plan: ExperimentPlan, start_per_s: float, capacity_per_s: float) -> list[Stage]:
     """Every stage of an engine that serves all up to its capacity and nothing above it."""
     ladder = Ladder(plan, start_per_s)
     stages: list[Stage] = []
     while (per_s := ladder.next(stages)) is not None:
         stages.append(stage(per_s, good=100 if per_s <= capacity_per_s else 0))
-    return ladder, stages
+    return stages
 
 
 def test_a_load_is_raised_until_it_is_missed_and_then_halved_in() -> None:
     plan = ExperimentPlan(growth=2.0, resolution=0.1)
-    _, stages = climbed(plan, 1.0, 5.0)
+    stages = climbed(plan, 1.0, 5.0)
     assert [one.per_s for one in stages] == [1.0, 2.0, 4.0, 8.0, 5.657, 4.757, 5.188]
-    assert Ladder(plan, 1.0).bracket(stages).held_per_s == 4.757
+    assert bracket(plan, stages).held_per_s == 4.757
 
 
 def test_a_start_beyond_the_knee_is_lowered() -> None:
-    _, stages = climbed(ExperimentPlan(growth=2.0, resolution=0.5), 8.0, 1.5)
+    stages = climbed(ExperimentPlan(growth=2.0, resolution=0.5), 8.0, 1.5)
     assert [one.per_s for one in stages] == [8.0, 4.0, 2.0, 1.0, 1.414]
 
 
 def test_one_miss_below_a_load_that_held_is_bad_luck() -> None:
     plan = ExperimentPlan(growth=2.0)
-    ladder = Ladder(plan, 1.0)
-    assert ladder.next([stage(1.0), stage(2.0, good=0), stage(4.0)]) == 8.0
-    assert ladder.bracket([stage(1.0), stage(2.0, good=0), stage(4.0)]).missed_per_s is None
+    stages = [stage(1.0), stage(2.0, good=0), stage(4.0)]
+    assert Ladder(plan, 1.0).next(stages) == 8.0
+    assert bracket(plan, stages).missed_per_s is None
 
 
 def test_what_was_cut_off_did_not_hold() -> None:
-    assert not Ladder(ExperimentPlan(), 1.0).holds(stage(1.0, is_whole=False))
+    assert not holds(ExperimentPlan(), stage(1.0, is_whole=False))
 
 
 @given(
@@ -69,8 +69,8 @@ def test_the_knee_is_between_the_ends_or_the_ladder_was_too_short(
     start: float, capacity: float, growth: float, resolution: float, most: int
 ) -> None:
     plan = ExperimentPlan(growth=growth, resolution=resolution, most_stages=most)
-    ladder, stages = climbed(plan, start, capacity)
-    found = ladder.bracket(stages)
+    stages = climbed(plan, start, capacity)
+    found = bracket(plan, stages)
     assert len(stages) <= most
     assert len({one.per_s for one in stages}) == len(stages)
     if found.held_per_s is not None:

@@ -61,15 +61,7 @@ def failure_of(
             step=step,
             at_s=at_s,
             stage=stage,
-            classification="",
-            words="; ".join(
-                part
-                for part in (
-                    ending,
-                    _counted(kills) or "no message tells why",
-                )
-                if part
-            ),
+            words="; ".join(part for part in (ending, _counted(kills) or "no message tells why") if part),
             evidence=tuple(notes),
         )
     found = with_remedies(found, None)

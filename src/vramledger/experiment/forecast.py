@@ -21,11 +21,10 @@ from vramledger.simulation.run import simulate
 from vramledger.simulation.settings import SimulationSettings, Slo
 from vramledger.simulation.stages_fit import UNBOUND, fit_stages
 from vramledger.simulation.step_fit import FEWEST
-from vramledger.simulation.step_model import StepModel
+from vramledger.simulation.step_model import PS_PER_NS, StepModel
 from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request, WorkloadHeader
 
-PS_PER_NS = 1_000
 MOST_TOKENS = 30_000
 """So many tokens of output are simulated again and again in a fit, of each stage its first: more tell little more and take long."""
 SAMPLES = 2_048

@@ -12,9 +12,9 @@ from vramledger.experiment.served import Served
 from vramledger.kvcache.blocks.layout import PoolLayout
 from vramledger.simulation.outcome import RequestOutcome, Run, Status
 from vramledger.simulation.settings import Slo
+from vramledger.simulation.step_model import PS_PER_NS
 from vramledger.workload.request import Request
 
-PS_PER_NS = 1_000
 STATUS = {Status.NEVER_FITS: 400, Status.REJECTED: 429, Status.FAILED: 500, Status.LIVELOCKED: 500}
 """What a live engine would have answered; 200 otherwise."""
 LEFT = (Status.CANCELLED, Status.EXPIRED)

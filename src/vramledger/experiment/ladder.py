@@ -25,24 +25,26 @@ class Bracket(Struct, frozen=True, kw_only=True):
         return self.missed_per_s / self.held_per_s - 1
 
 
+def holds(plan: ExperimentPlan, stage: Stage) -> bool:
+    """Whether enough of its requests met every aim."""
+    return stage.is_whole and stage.measured.goodput >= plan.goodput
+
+
+def bracket(plan: ExperimentPlan, stages: Iterable[Stage]) -> Bracket:
+    """Where the knee lies by these stages. A load that missed below one that held was bad luck and is no end."""
+    tried = list(stages)
+    held = max((stage.per_s for stage in tried if holds(plan, stage)), default=None)
+    missed = [stage.per_s for stage in tried if not holds(plan, stage)]
+    above = [per_s for per_s in missed if held is None or per_s > held]
+    return Bracket(held_per_s=held, missed_per_s=min(above, default=None))
+
+
 class Ladder:
     """A ladder of stages from `start_per_s`. It depends on the stages alone, so that a ladder that was left is climbed on."""
 
     def __init__(self, plan: ExperimentPlan, start_per_s: float) -> None:
         self._plan = plan
         self._start_per_s = start_per_s
-
-    def holds(self, stage: Stage) -> bool:
-        """Whether enough of its requests met every aim."""
-        return stage.is_whole and stage.measured.goodput >= self._plan.goodput
-
-    def bracket(self, stages: Iterable[Stage]) -> Bracket:
-        """Where the knee lies by these stages. A load that missed below one that held was bad luck and is no end."""
-        tried = list(stages)
-        held = max((stage.per_s for stage in tried if self.holds(stage)), default=None)
-        missed = [stage.per_s for stage in tried if not self.holds(stage)]
-        above = [per_s for per_s in missed if held is None or per_s > held]
-        return Bracket(held_per_s=held, missed_per_s=min(above, default=None))
 
     def next(self, stages: Iterable[Stage]) -> float | None:
         """The load to try after these, with four digits; None where the knee is known well enough or enough was tried.
@@ -54,7 +56,7 @@ class Ladder:
             return rounded(self._start_per_s)
         if len(tried) >= self._plan.most_stages:
             return None
-        found = self.bracket(tried)
+        found = bracket(self._plan, tried)
         if found.held_per_s is None:
             assert found.missed_per_s is not None
             per_s = rounded(found.missed_per_s / self._plan.growth)

@@ -67,22 +67,19 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     def is_good(self, slo: Slo) -> bool:
         """Whether it met every aim and its own deadlines. One that its client left as planned is good if no aim was missed by then, as
         in the simulator."""
+        waited_ns = self.end_ns - self.due_ns
         if self.left:
-            waited_ns = self.end_ns - self.due_ns
             if self.cancel_ns is None or (self.deadline_ns is not None and waited_ns >= self.deadline_ns):
                 return False
         elif not self.whole:
             return False
-        else:
-            waited_ns = self.end_ns - self.due_ns
         first_ns = self.ttft_ns if self.ttft_ns is not None else waited_ns
-        latency_ns = waited_ns
         return (
             _within(first_ns, slo.ttft_ms)
             and _within(self.tpot_ns, slo.tpot_ms)
-            and _within(latency_ns, slo.latency_ms)
+            and _within(waited_ns, slo.latency_ms)
             and (self.first_token_deadline_ns is None or first_ns <= self.first_token_deadline_ns)
-            and (self.deadline_ns is None or latency_ns <= self.deadline_ns)
+            and (self.deadline_ns is None or waited_ns <= self.deadline_ns)
         )
 
 

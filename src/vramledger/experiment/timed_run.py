@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from vramledger.experiment.served import Served
 from vramledger.simulation.step_fit import Timing
+from vramledger.simulation.step_model import PS_PER_NS
 from vramledger.simulation.timed_run import TimedRun
 from vramledger.workload.request import Request, WorkloadHeader
 
-PS_PER_NS = 1_000
 HELD_OUT = 3
 """Of so many requests the last one is held out, in time: the last third of a stage."""
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from vramledger.experiment.load_figures import at_once
+from vramledger.experiment.load_figures import NS_PER_S, at_once
 from vramledger.experiment.result import Trend
 from vramledger.experiment.served import Served
 from vramledger.experiment.slope import STILL, Slope, binned, slope_of
@@ -21,7 +21,6 @@ SHORTEST_S = 60.0
 MOST_OF_IT = 0.9
 """The bins at the ends have their middles within the stretch."""
 S_PER_HOUR = 3600
-NS_PER_S = 1_000_000_000
 LEAST_BYTES = 16 * MIB
 LEAST_SHARE = 0.002
 """Of memory, growth an hour within 16 MiB or 0.2 % of its level, whichever is more, is not looked at."""

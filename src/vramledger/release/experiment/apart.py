@@ -30,9 +30,15 @@ def disturbed(work: Work, live: Live) -> None:
         before = live.watching.snapshot("before cancellations")
         send(work, live, step=Step.DISTURBED, kind=Kind.CANCELLED, name=Kind.CANCELLED.value, per_s=per_s)
         work.told("cancelled: waiting for what they had")
-        found = drained(live.watching, before, step=Step.DISTURBED, within_s=work.plan.drain_s)
+        found = drained(
+            live.watching,
+            before,
+            step=Step.DISTURBED,
+            within_s=work.plan.drain_s,
+            label="after cancellations",
+        )
         work.add_checks(*(_of_cancellation(check) for check in found.checks))
-        work.add_snapshots(before, replace(found.snapshot, label="after cancellations"))
+        work.add_snapshots(before, found.snapshot)
     if Kind.TOOLS.value not in _names(work, Step.DISTURBED):
         sessions = per_s / _requests_of_a_session(work, live)
         send(work, live, step=Step.DISTURBED, kind=Kind.TOOLS, name=Kind.TOOLS.value, per_s=sessions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramledger.experiment.ladder import Ladder, rounded
+from vramledger.experiment.ladder import Ladder, bracket, rounded
 from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.warm_up import SHORT_OUTPUT_TOKENS, SHORT_PROMPT_TOKENS
 from vramledger.release.experiment.live import Live
@@ -28,7 +28,7 @@ def knee_per_s(work: Work, live: Live) -> float:
     """The largest load of the widest mix that held. Raises Skipped where none did."""
     for step in (Step.MIXED, Step.SHORT):
         stages = work.stages(step)
-        held = Ladder(work.plan, 1.0).bracket(stages).held_per_s if stages else None
+        held = bracket(work.plan, stages).held_per_s
         if held is not None:
             ratio = (
                 1.0
@@ -57,7 +57,7 @@ def start_per_s(work: Work, live: Live, step: Step) -> float:
     longer."""
     if work.stages(step):
         return work.stages(step)[0].per_s
-    held = Ladder(work.plan, 1.0).bracket(work.stages(Step.SHORT)).held_per_s
+    held = bracket(work.plan, work.stages(Step.SHORT)).held_per_s
     if step is Step.MIXED and held is not None:
         lengths = _tokens(work, live, Kind.SHORT) / _tokens(work, live, Kind.MIXED)
         return max(held * lengths / work.plan.growth, SLOWEST_PER_S)
