@@ -27,7 +27,8 @@ from vramledger.report.experiment_page import experiment_page, write_experiment_
 from vramledger.report.experiment_picture import Clock, pieces
 from vramledger.report.experiment_pool_picture import pool_use
 from vramledger.report.experiment_text import experiment_lines
-from vramledger.report.experiment_words import launch_text, standing, time_text, trimmed
+from vramledger.report.experiment_words import launch_text, standing
+from vramledger.report.quantity_words import time_text, trimmed
 from vramledger.report.text import render
 from vramledger.simulation.summary import Quantiles
 

@@ -19,15 +19,8 @@ from vramledger.report.experiment_tables import (
     trends_table,
     without_empty,
 )
-from vramledger.report.experiment_words import (
-    conditions_of,
-    doubts,
-    figures,
-    head_facts,
-    median_error,
-    percent,
-    verdict_text,
-)
+from vramledger.report.experiment_words import conditions_of, doubts, head_facts, median_error, verdict_text
+from vramledger.report.quantity_words import figures, percent
 
 _HEAD = """# Capacity experiments on real engines
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vramledger.experiment.result import Experiment
 from vramledger.report.chart import Panel, inline, text
 from vramledger.report.experiment_picture import DIM, UNIT, Key, Picture, shortened
-from vramledger.report.experiment_words import forecast_figures, share_text, time_text, trimmed
+from vramledger.report.experiment_words import forecast_figures
+from vramledger.report.quantity_words import share_text, time_text, trimmed
 
 _COLOURS = {"TTFT": "var(--s1)", "TPOT": "var(--s2)", "latency": "var(--s3)"}
 _BAND = 0.2

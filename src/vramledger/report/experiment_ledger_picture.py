@@ -10,9 +10,9 @@ from vramledger.ledger import ZERO, ByteRange, Entry, Owner, Phase, total
 from vramledger.reconciliation.result import Section
 from vramledger.report.chart import Panel, inline, text
 from vramledger.report.experiment_evidence import Evidence
-from vramledger.report.experiment_memory_picture import colour_of, holds_weights
+from vramledger.report.experiment_memory_picture import colour_of, holds_weights, measured_by_owner
 from vramledger.report.experiment_picture import DIM, INK, NARROW, WIDE, Key, Picture
-from vramledger.report.experiment_words import quantity_text
+from vramledger.report.quantity_words import quantity_text
 from vramledger.report.text import ranks_text
 from vramledger.units import GIB, MIB
 
@@ -57,10 +57,7 @@ def waterfalls(evidence: Evidence) -> list[Waterfall]:
             found = _lines(evidence, plan.ranks[0].ranks if plan.ranks else ()) if elsewhere else {}
             out.append(Waterfall(name="host memory in decode", shares=_shares(host, found), total_bytes=None))
     elif measured is not None:
-        sizes: dict[Owner, int] = {}
-        for figure in measured.figures:
-            if len(figure.owners) == 1 and figure.ranks in ((), (0,)):
-                sizes[figure.owners[0]] = sizes.get(figure.owners[0], 0) + figure.bytes.expected
+        sizes = measured_by_owner(evidence, on_host=True)
         shares = tuple(
             Share(owner=owner, planned=None, measured_bytes=sizes[owner]) for owner in Owner if owner in sizes
         )

@@ -18,7 +18,7 @@ from vramledger.report.experiment_picture import (
     Picture,
     kind_words,
 )
-from vramledger.report.experiment_words import figures, percent, rate_text, share_text, time_text, trimmed
+from vramledger.report.quantity_words import figures, percent, rate_text, share_text, time_text, trimmed
 from vramledger.simulation.summary import Quantiles
 
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 200, 44, 56

@@ -22,7 +22,7 @@ from vramledger.report.experiment_picture import (
     loads_behind,
     pieces,
 )
-from vramledger.report.experiment_words import quantity_text
+from vramledger.report.quantity_words import quantity_text
 from vramledger.telemetry.marks import LOADED, LOADING, MARK
 from vramledger.units import GIB, MIB
 
@@ -76,7 +76,7 @@ def places(evidence: Evidence) -> list[Place]:
 def _bands(evidence: Evidence, *, on_host: bool) -> tuple[Band, ...]:
     """Owners from the bottom up, as they come: weights with the load, the rest after it. A measured figure stands before a planned one."""
     loading_s, loaded_s = _moments(evidence.samples)
-    sizes = _measured(evidence, on_host=on_host)
+    sizes = measured_by_owner(evidence, on_host=on_host)
     planned = _planned(evidence, on_host=on_host)
     out = []
     for owner in Owner:
@@ -97,7 +97,7 @@ def _moments(samples: Sequence[Sample]) -> tuple[float, float]:
     return loading, next((mark.at_s for mark in marks if mark.label == LOADED), loading)
 
 
-def _measured(evidence: Evidence, *, on_host: bool) -> dict[Owner, int]:
+def measured_by_owner(evidence: Evidence, *, on_host: bool) -> dict[Owner, int]:
     """By owner, figures of one rank that cover that owner alone. Without a device all are on the host, whatever they are called."""
     found = evidence.measurement
     if found is None:

@@ -33,13 +33,11 @@ from vramledger.report.experiment_words import (
     doubts,
     head_facts,
     model_name,
-    share_text,
     standing,
-    time_text,
-    trimmed,
     verdict_text,
 )
 from vramledger.report.html import Markup, tag
+from vramledger.report.quantity_words import share_text, time_text, trimmed
 from vramledger.report.text import utc_text
 from vramledger.whole_file import unwritten, whole_file
 

@@ -11,7 +11,7 @@ import msgspec
 from vramledger.experiment.plan import Kind
 from vramledger.experiment.result import Experiment, StepState
 from vramledger.report.chart import Panel, Point, text
-from vramledger.report.experiment_words import figures
+from vramledger.report.quantity_words import figures
 
 UNIT, WIDE, NARROW = 380, 1000, 380
 """Widths: one of several side by side, one over the whole page, the same on a phone."""

@@ -10,7 +10,7 @@ from vramledger.observation import Sample
 from vramledger.report.chart import Panel, Point, envelope, inline, short, text
 from vramledger.report.experiment_evidence import Evidence, Track, summed, tracks
 from vramledger.report.experiment_picture import DIM, NARROW, WIDE, Clock, Key, Picture, loads_behind, pieces
-from vramledger.report.experiment_words import share_text
+from vramledger.report.quantity_words import share_text
 
 _TOP, _POOL, _GAP, _REQUESTS, _BOTTOM = 30, 170, 42, 110, 44
 _USED, _RUNNING, _WAITING, _BEFORE = "var(--kv-cache)", "var(--s1)", "var(--bad)", "var(--s2)"

@@ -6,7 +6,7 @@ from vramledger.experiment.plan import Step
 from vramledger.report.chart import Panel, inline
 from vramledger.report.experiment_evidence import Evidence
 from vramledger.report.experiment_picture import AIM, MEASURED, UNIT, Clock, Key, Picture
-from vramledger.report.experiment_words import time_text, trimmed
+from vramledger.report.quantity_words import time_text, trimmed
 from vramledger.units import counted
 
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 130, 44, 64

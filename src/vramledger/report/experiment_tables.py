@@ -8,9 +8,9 @@ from statistics import median
 import msgspec
 
 from vramledger.experiment.result import Experiment, ForecastError, LoadFigures
-from vramledger.report.experiment_words import (
+from vramledger.report.experiment_words import Style
+from vramledger.report.quantity_words import (
     NS_PER_S,
-    Style,
     figures,
     percent,
     plain_name,
