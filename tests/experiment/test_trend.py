@@ -104,7 +104,7 @@ def test_one_of_many_that_seems_to_grow_is_not_said_to() -> None:
         for pid in range(40)
         for at, rest in enumerate(wandering(random, 120, 0.8))
     ]
-    found = trends(samples, confidence=0.8, allowances={"rss_bytes": 0.0})
+    found = trends(samples, confidence=0.8)
     assert len(found) == 40
     assert any(trend.low_per_hour > 0 or trend.high_per_hour < 0 for trend in found)
     assert all(trend.verdict == "untold" for trend in found)

@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean
 
 from vramledger.experiment.plan import Step
 from vramledger.experiment.result import Stage, Trend
-from vramledger.observation import Sample
+from vramledger.experiment.slope import binned
+from vramledger.experiment.watched_series import REQUESTS, watched
 from vramledger.report.chart import Panel, Point, extremes, inline
-from vramledger.report.experiment_evidence import Evidence, tracks
+from vramledger.report.experiment_evidence import Evidence
 from vramledger.report.experiment_picture import MEASURED, UNIT, Clock, Key, Picture, shortened
-from vramledger.report.experiment_words import plain_name, quantity_text, trimmed, unit_of
+from vramledger.report.quantity_words import plain_name, quantity_text, trimmed, unit_of
 from vramledger.units import GIB, MIB
 
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 130, 44, 64
 _CELLS = 150
 _COLOURS = {"flat": "var(--good)", "grows": "var(--bad)", "falls": "var(--s1)", "untold": "var(--unsure)"}
 _BINS = 60
-_COUNTERS = {"preemptions_per_s": "total_preempted_requests", "evicted_tokens_per_s": "total_evicted_tokens"}
 _LEAST_ROOM = {"bytes": float(MIB), "ns": 1e6, "ratio": 0.05, "per_s": 0.05}
 
 
 def trend_pictures(evidence: Evidence) -> list[Picture]:
     """One for each trend, what grows first."""
-    stages = [stage for stage in evidence.found.stages if stage.step is Step.STEADY]
-    if not stages:
+    stage = next((stage for stage in evidence.found.stages if stage.step is Step.STEADY), None)
+    if stage is None:
         return []
+    clock = Clock(((stage.began_s, max(stage.ended_s, stage.began_s + 1)),))
+    readings = _readings(evidence, stage)
     order = ("grows", "untold", "falls", "flat")
     found = sorted(evidence.found.trends, key=lambda trend: order.index(trend.verdict))
-    return [drawn for trend in found if (drawn := _picture(evidence, trend, stages)) is not None]
+    drawn = (_picture(trend, clock, readings.get((trend.name, trend.source), [])) for trend in found)
+    return [picture for picture in drawn if picture is not None]
 
 
-def _picture(evidence: Evidence, trend: Trend, stages: Sequence[Stage]) -> Picture | None:
+def _picture(trend: Trend, clock: Clock, readings: Sequence[Point]) -> Picture | None:
     """None for what was nothing all the time."""
     unit = trend.unit or unit_of(trend.name)
     scale = 1 if unit != "bytes" else GIB if max(abs(trend.first), abs(trend.last)) >= 4 * GIB else MIB
-    clock = Clock(((stages[0].began_s, max(stages[-1].ended_s, stages[0].began_s + 1)),))
-    points = [(x, y / scale) for x, y in _readings(evidence, trend, stages, clock)]
+    points = [(clock.at(at_s), value / scale) for at_s, value in readings]
     if not any(y for _, y in points) and trend.verdict != "grows":
         return None
     hours = clock.length_s / 3600
@@ -84,49 +85,15 @@ def _axis(value: float, unit: str, scale: int) -> str:
     return trimmed(quantity_text(value, unit))
 
 
-def _readings(evidence: Evidence, trend: Trend, stages: Sequence[Stage], clock: Clock) -> list[Point]:
-    """What the trend was told from, within the stretch: samples of its name, of those at rest the ones at which nothing ran, of a rate its
-    counter's rises, of latencies the requests' own in bins."""
-    samples = evidence.samples
-    points = _of(samples, trend.name, trend.source)
-    if not points and "_at_rest_" in trend.name:
-        busy = {x for name in ("running_requests", "waiting_requests") for track in tracks(samples, name)
-                for x, y in track.points if y > 0}  # fmt: skip
-        points = [
-            (x, y)
-            for x, y in _of(samples, trend.name.replace("_at_rest_", "_"), trend.source)
-            if x not in busy
-        ]
-    if not points and trend.name in _COUNTERS:
-        found = _of(samples, _COUNTERS[trend.name], trend.source)
-        points = [(x, max(y - before, 0.0) / (x - at)) for (at, before), (x, y) in pairwise(found) if x > at]
-    within = [(clock.at(x), y) for x, y in points if clock.spans[0][0] <= x <= clock.spans[0][1]]
-    if within:
-        return within
-    latencies = sorted(
-        (clock.at(stage.began_s + row.due_ns / 1e9), float(value))
-        for stage in stages
-        for row in evidence.rows.get(stage.name, ())
-        if (value := {"ttft_ns": row.ttft_ns, "tpot_ns": row.tpot_ns}.get(trend.name)) is not None
-    )
-    return binned(latencies, _BINS, clock.end)
-
-
-def _of(samples: Sequence[Sample], name: str, source: str) -> list[Point]:
-    """Samples of one name whose source is the trend's, which says in brackets what tells several apart."""
-    return [
-        point
-        for track in tracks(samples, name)
-        if not source or source == track.source or source.startswith(f"{track.source} (")
-        if track.label in source or source == track.source
-        for point in track.points
-    ]
-
-
-def binned(points: Sequence[Point], count: int, end: float) -> list[Point]:
-    """The median in each of `count` cells of equal width up to `end`, at its middle."""
-    width = max(end, 1e-9) / count
-    cells: dict[int, list[float]] = {}
-    for x, y in points:
-        cells.setdefault(min(int(x / width), count - 1), []).append(y)
-    return [((place + 0.5) * width, median(values)) for place, values in sorted(cells.items())]
+def _readings(evidence: Evidence, stage: Stage) -> dict[tuple[str, str], list[Point]]:
+    """What each trend was told from, by its name and source: Unix times, latencies of requests in bins."""
+    until_s = stage.began_s + stage.seconds
+    samples = [one for one in evidence.samples if stage.began_s <= one.at_s <= until_s]
+    found = {}
+    for series in watched(samples, evidence.rows.get(stage.name, ())):
+        times_s, values = list(series.times_s), list(series.values)
+        if series.source == REQUESTS:
+            times_s, values = binned(times_s, values, middle=series.middle, bins=_BINS)
+            times_s = [stage.began_s + at_s for at_s in times_s]
+        found[series.name, series.source] = list(zip(times_s, values, strict=True))
+    return found
