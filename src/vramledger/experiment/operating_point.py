@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from vramledger.diagnosis.terms import FailureClass
@@ -19,7 +19,8 @@ KV = "kv"
 GROWING = "; requests took ever longer there until the stage ended, so that less may hold for long"
 MEMORY = "memory"
 ENDED = "the engine's end"
-_CLIMBED = (Step.SHORT, Step.MIXED, Step.STEADY)
+RAISES_OR_HOLDS = (Step.SHORT, Step.MIXED, Step.STEADY)
+"""The steps whose stages the point is found from."""
 
 
 def operating_point(
@@ -40,10 +41,8 @@ def operating_point(
     the aims while the stage lasted. A load at which the engine ended (`failure` names its stage, which `stages` has, whole or not) is not held,
     nor is any above it, whatever was measured there before.
     """
-    climbed = [stage for stage in stages if stage.step in _CLIMBED]
-    kinds = {stage.kind for stage in climbed if stage.is_whole}
-    wanted = kind or (Kind.MIXED if Kind.MIXED in kinds else Kind.SHORT)
-    climbed = [stage for stage in climbed if stage.kind is wanted]
+    wanted = kind or point_kind(stages)
+    climbed = [stage for stage in stages if stage.step in RAISES_OR_HOLDS and stage.kind is wanted]
     chosen = [stage for stage in climbed if stage.is_whole and stage.measured.offered]
     ended = [stage.per_s for stage in climbed if failure is not None and stage.name == failure.stage]
     most = min(ended, default=inf)
@@ -92,6 +91,14 @@ def operating_point(
             GROWING if any(_grows(rows[stage.name], plan) for stage in chosen if stage.per_s == per_s) else ""
         ),
     )
+
+
+def point_kind(stages: Iterable[Stage]) -> Kind:
+    """Of which requests the point is told: mixed ones where a load of them was raised or held whole, else short ones."""
+    is_mixed = any(
+        stage.is_whole and stage.kind is Kind.MIXED for stage in stages if stage.step in RAISES_OR_HOLDS
+    )
+    return Kind.MIXED if is_mixed else Kind.SHORT
 
 
 def _tried(stage: Stage, rows: Sequence[Served], plan: ExperimentPlan) -> Tried:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from vramledger.experiment.operating_point import RAISES_OR_HOLDS, point_kind
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Experiment, OperatingPoint, Stage
 from vramledger.manifest.declared import CapacityResult, Interval, Latency
@@ -15,7 +16,6 @@ from vramledger.simulation.summary import Quantiles
 
 Arrival = Literal["steady", "poisson", "burst", "trace", "closed"]
 
-_LADDER = (Step.MIXED, Step.SHORT)
 _EPOCH = "1970-01-01T00:00:00Z"
 # By nearest rank a percentile is told only where at least one case lies above it.
 _TOLD_FROM = ((50, "p50", 2), (95, "p95", 20), (99, "p99", 100))
@@ -138,35 +138,26 @@ def _whole(tokens: float | None) -> int | None:
     return None if tokens is None else round(tokens)
 
 
-def _climbed(counted: Iterable[Stage]) -> list[Stage]:
-    """The stages that the point is found from: of the mixed load where there is one, else of the short."""
+def _of_point(counted: Iterable[Stage]) -> list[Stage]:
+    """The stages that the point is found from."""
     found = list(counted)
-    for step in _LADDER:
-        of_step = [stage for stage in found if stage.step is step]
-        if of_step:
-            return of_step
-    return []
+    kind = point_kind(found)
+    return [stage for stage in found if stage.step in RAISES_OR_HOLDS and stage.kind is kind]
 
 
 def nearest_stage(counted: Iterable[Stage], point: OperatingPoint) -> Stage | None:
     """The stage whose load is nearest to the point's and not above it."""
-    below = [stage for stage in _climbed(counted) if stage.per_s <= point.per_s * (1 + 1e-9)]
+    below = [stage for stage in _of_point(counted) if stage.per_s <= point.per_s * (1 + 1e-9)]
     return max(below, key=lambda stage: (stage.drift.is_trusted, stage.per_s), default=None)
 
 
 def rested_on(counted: Iterable[Stage], point: OperatingPoint | None) -> list[Stage]:
     """The stages of load that the point rests on: those of its kind up to the least load that missed the aims. Without a point all."""
     found = list(counted)
-    kinds = {stage.kind for stage in _climbed(found)}
-    if point is None or not kinds:
+    of_point = _of_point(found)
+    if point is None or not of_point:
         return found
-    return [
-        stage
-        for stage in found
-        if stage.step in (*_LADDER, Step.STEADY)
-        and stage.kind in kinds
-        and (point.beyond_per_s is None or stage.per_s <= point.beyond_per_s)
-    ]
+    return [stage for stage in of_point if point.beyond_per_s is None or stage.per_s <= point.beyond_per_s]
 
 
 def _is_beyond(stage: Stage, counted: Iterable[Stage], point: OperatingPoint | None) -> bool:
@@ -174,5 +165,6 @@ def _is_beyond(stage: Stage, counted: Iterable[Stage], point: OperatingPoint | N
         point is not None
         and point.beyond_per_s is not None
         and stage.per_s >= point.beyond_per_s
-        and any(stage is other for other in _climbed(counted))
+        and stage.step is not Step.STEADY
+        and any(stage is other for other in _of_point(counted))
     )

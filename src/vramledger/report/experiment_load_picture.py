@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 
+from vramledger.experiment.operating_point import point_kind
 from vramledger.experiment.plan import Step
 from vramledger.experiment.result import Experiment, LoadFigures, Stage
 from vramledger.report.chart import Panel, Point, inline, text
@@ -182,8 +183,8 @@ def _right(stages: Sequence[Stage]) -> float:
 
 
 def decides(found: Experiment, stages: Sequence[Stage]) -> bool:
-    """Whether the operating point is told of these stages: of the mixed ladder where it was climbed, else of the short one."""
-    return stages[0].step is Step.MIXED or not any(item.step is Step.MIXED for item in found.stages)
+    """Whether the operating point is told of these stages."""
+    return stages[0].kind is point_kind(found.stages)
 
 
 def _point(found: Experiment, panel: Panel, stages: Sequence[Stage]) -> Iterator[str]:
