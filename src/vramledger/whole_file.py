@@ -34,13 +34,18 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
             beside.unlink(missing_ok=True)
 
 
-def write_document_file(document: msgspec.Struct, path: Path) -> None:
-    """A published document as indented JSON in a file. Raises OutputError where it cannot be written."""
+def write_whole(path: Path, data: bytes) -> None:
+    """A file of `data` in the place of `path`. Raises OutputError where it cannot be written."""
     try:
         with whole_file(path) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+            file.write(data)
     except (OSError, ValueError) as problem:
         raise unwritten(path, problem) from None
+
+
+def write_document_file(document: msgspec.Struct, path: Path) -> None:
+    """A published document as indented JSON in a file. Raises OutputError where it cannot be written."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def unwritten(path: Path, problem: OSError | ValueError) -> OutputError:

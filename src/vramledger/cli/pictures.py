@@ -7,10 +7,6 @@ def draw(name: str, svg: str) -> None:
     """Write `svg`. Raises OutputError where it cannot be written."""
     from pathlib import Path
 
-    from vramledger.whole_file import unwritten, whole_file
+    from vramledger.whole_file import write_whole
 
-    try:
-        with whole_file(Path(name)) as out:
-            out.write(svg.encode())
-    except (OSError, ValueError) as problem:
-        raise unwritten(Path(name), problem) from None
+    write_whole(Path(name), svg.encode())

@@ -70,13 +70,9 @@ def _draw(svg: str, file: str, snapshot: Snapshot) -> None:
     from pathlib import Path
 
     from vramledger.report.snapshot_picture import snapshot_svg
-    from vramledger.whole_file import unwritten, whole_file
+    from vramledger.whole_file import write_whole
 
-    try:
-        with whole_file(Path(svg)) as out:
-            out.write(snapshot_svg(snapshot, file=file).encode())
-    except (OSError, ValueError) as problem:
-        raise unwritten(Path(svg), problem) from None
+    write_whole(Path(svg), snapshot_svg(snapshot, file=file).encode())
 
 
 command = GroupedCommand(

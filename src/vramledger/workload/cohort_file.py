@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from vramledger.errors import FlagError, InputError
 from vramledger.models.sources.bounded_file import read_whole, shown
-from vramledger.whole_file import unwritten, whole_file
+from vramledger.whole_file import write_whole
 from vramledger.workload.cohort import MOST_COHORTS, Cohort
 
 LARGEST_BYTES = 2**24
@@ -68,11 +68,7 @@ def write_cohorts(cohorts: Sequence[Cohort], path: Path, *, heading: Sequence[st
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     else:
         text = toml_of(cohorts, heading=heading)
-    try:
-        with whole_file(path) as file:
-            file.write(text.encode())
-    except (OSError, ValueError) as problem:
-        raise unwritten(path, problem) from None
+    write_whole(path, text.encode())
 
 
 def toml_of(cohorts: Sequence[Cohort], *, heading: Sequence[str] = ()) -> str:

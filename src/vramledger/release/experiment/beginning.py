@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from vramledger.errors import VramledgerError
-from vramledger.experiment.pool_confirmed import pool_confirmed
+from vramledger.experiment.pool_confirmed import pool_confirmed, with_log
 from vramledger.experiment.result import PoolConfirmed
 from vramledger.measurement import Measurement
 from vramledger.release.experiment.live import Live
 from vramledger.release.experiment.work import Skipped, Work
-from vramledger.telemetry.log_measurement import log_measurement
-from vramledger.telemetry.merging import merged
 
 
 def load(work: Work, live: Live) -> None:
@@ -42,11 +39,4 @@ def pool_of(live: Live) -> PoolConfirmed:
 
 def told_of(live: Live) -> Measurement:
     """What the engine said of itself: over HTTP, and in its log where it was started here."""
-    told = live.instance.measurement
-    if live.launched is None or not live.launched.logs:
-        return told
-    try:
-        log = log_measurement((str(live.launched.logs[-1]),), engine=live.instance.target.engine)
-        return merged((log, told))
-    except VramledgerError:
-        return told
+    return with_log(live.instance.measurement, () if live.launched is None else live.launched.logs)

@@ -27,7 +27,7 @@ from vramledger.telemetry.log_measurement import log_measurement
 from vramledger.telemetry.merging import merged
 from vramledger.telemetry.series_file import read_series
 from vramledger.telemetry.series_measurement import series_measurement
-from vramledger.whole_file import unwritten, whole_file, write_document_file
+from vramledger.whole_file import write_document_file, write_whole
 
 SERIES, MEASUREMENT = "series.jsonl", "measurement.json"
 LIMIT_BYTES = 64 * 2**20
@@ -50,7 +50,7 @@ def conclude(work: Work) -> None:
             forecast_errors=forecast_errors(whole),
         )
     if found.latency_model is not None:
-        _write(work.journal.folder / "step.json", step_json(found.latency_model.step))
+        write_whole(work.journal.folder / "step.json", step_json(found.latency_model.step))
     work.change(verdict=verdict_of(work.now), conditions=conditions_of(work.now))
     if not whole:
         raise Skipped("no load was measured")
@@ -106,11 +106,3 @@ def _headroom_bytes(work: Work) -> int | None:
     until_s = max(stage.ended_s for stage in work.now.stages)
     smallest = room_of(one for one in read_series(series) if from_s <= one.at_s <= until_s).smallest
     return None if smallest is None else max(smallest.bytes, 0)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        with whole_file(path) as file:
-            file.write(data)
-    except (OSError, ValueError) as problem:
-        raise unwritten(path, problem) from None
