@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,39 @@ class Prompts(Protocol):
         """What became of a request that others go on from."""
 
 
+T = TypeVar("T")
+
+
+class Followed(Generic[T]):
+    """What was asked and answered, in any form, as long as requests that go on from it are to come."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._left = Counter(one.parent for one in requests if one.parent is not None)
+        self._prompts: dict[int, T] = {}
+        self._contexts: dict[int, T] = {}
+
+    def asked(self, number: int, prompt: T) -> None:
+        """Keeps the prompt of a request that others follow."""
+        if number in self._left:
+            self._prompts[number] = prompt
+
+    def take_prompt(self, number: int) -> T | None:
+        """The prompt of a request that is answered, once; None where nobody follows it."""
+        return self._prompts.pop(number, None)
+
+    def answered(self, number: int, context: T) -> None:
+        """Keeps a prompt with its answer."""
+        self._contexts[number] = context
+
+    def take_context(self, parent: int) -> T | None:
+        """What a request that follows begins with; it goes with the last that does. None where the engine did not answer."""
+        context = self._contexts.get(parent)
+        self._left[parent] -= 1
+        if not self._left[parent]:
+            self._contexts.pop(parent, None)
+        return context
+
+
 class IdPrompts:
     """Prompts as token ids, for engines that tell those of their answers.
 
@@ -48,34 +81,28 @@ class IdPrompts:
         self._requests = requests
         self._block_tokens = header.block_tokens or 0
         self._made = Made(header, seed=seed, first=first, span=max(size - size // 16 - first, 1))
-        self._followers = Counter(one.parent for one in requests if one.parent is not None)
-        self._prompts: dict[int, Ids] = {}
-        self._contexts: dict[int, Ids] = {}
+        self._followed: Followed[Ids] = Followed(requests)
 
     def prompt(self, number: int) -> list[int]:
         """Token ids of a request, exactly `prompt_tokens` of them."""
         request = self._requests[number]
         tokens = self._made.of(number, request)
         if request.parent is not None:
-            context = self._contexts.get(request.parent)
+            context = self._followed.take_context(request.parent)
             if context is not None:
                 reach = reach_of(request, self._requests[request.parent], self._block_tokens)
                 carried = context[:reach]
                 tokens[: len(carried)] = carried
-            self._followers[request.parent] -= 1
-            if not self._followers[request.parent]:
-                self._contexts.pop(request.parent, None)
-        if number in self._followers:
-            self._prompts[number] = tokens
+        self._followed.asked(number, tokens)
         made: list[int] = tokens.tolist()
         return made
 
     def heard(self, answer: Answer) -> None:
         """The answer's token ids are gone on from, none where the engine did not answer."""
-        prompt = self._prompts.pop(answer.number, None)
+        prompt = self._followed.take_prompt(answer.number)
         if prompt is not None:
             ids = () if answer.output is None else answer.output.ids
-            self._contexts[answer.number] = np.concatenate([prompt, np.array(ids, dtype=np.int64)])
+            self._followed.answered(answer.number, np.concatenate([prompt, np.array(ids, dtype=np.int64)]))
 
 
 def reach_of(request: Request, parent: Request, block_tokens: int) -> int:

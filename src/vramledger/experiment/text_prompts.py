@@ -5,11 +5,10 @@ So a prompt is as long as the workload wants it to a token or two, and a turn ca
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from vramledger.experiment.answer import Answer
-from vramledger.experiment.prompts import Made, reach_of
+from vramledger.experiment.prompts import Followed, Made, reach_of
 from vramledger.workload.request import Request, WorkloadHeader
 
 _FREQUENT = (
@@ -39,9 +38,7 @@ class TextPrompts:
         self._requests = requests
         self._block_tokens = header.block_tokens or 0
         self._made = Made(header, seed=seed, first=0, span=len(WORDS))
-        self._followers = Counter(one.parent for one in requests if one.parent is not None)
-        self._prompts: dict[int, list[tuple[str, int]]] = {}
-        self._contexts: dict[int, list[tuple[str, int]]] = {}
+        self._followed: Followed[list[tuple[str, int]]] = Followed(requests)
 
     def prompt(self, number: int) -> str:
         """Words, and what was answered before."""
@@ -49,23 +46,19 @@ class TextPrompts:
         pieces: list[tuple[str, int]] = []
         if request.parent is not None:
             reach = reach_of(request, self._requests[request.parent], self._block_tokens)
-            pieces = _within(self._contexts.get(request.parent, ()), reach)
-            self._followers[request.parent] -= 1
-            if not self._followers[request.parent]:
-                self._contexts.pop(request.parent, None)
+            pieces = _within(self._followed.take_context(request.parent) or (), reach)
         carried = sum(tokens for _, tokens in pieces)
         pieces += [(f" {WORDS[word]}", 1) for word in self._made.of(number, request)[carried:].tolist()]
-        if number in self._followers:
-            self._prompts[number] = pieces
+        self._followed.asked(number, pieces)
         return "".join(text for text, _ in pieces).removeprefix(" ")
 
     def heard(self, answer: Answer) -> None:
         """The answer's text is gone on from."""
-        pieces = self._prompts.pop(answer.number, None)
+        pieces = self._followed.take_prompt(answer.number)
         if pieces is not None:
             said = "" if answer.output is None else answer.output.text
             tokens = answer.events if answer.output_tokens is None else answer.output_tokens
-            self._contexts[answer.number] = [*pieces, (said, tokens)] if said else pieces
+            self._followed.answered(answer.number, [*pieces, (said, tokens)] if said else pieces)
 
 
 def _within(pieces: Sequence[tuple[str, int]], reach: int) -> list[tuple[str, int]]:
