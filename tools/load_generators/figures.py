@@ -50,14 +50,14 @@ def streams(notes: Sequence[Note], told: Told, due_ns: Sequence[int] | None) -> 
 
 
 def arrivals(notes: Sequence[Note]) -> dict[str, Any]:
-    """The process that the server saw: the variation of its gaps (1 of a Poisson process), and how much a gap says of the next few (0)."""
+    """The process that the server saw: the variation of its gaps (1 of a Poisson process), and how much a gap says of the next one (0)."""
     gaps = [later.read_ns - earlier.read_ns for earlier, later in pairwise(notes)]
     mean = statistics.fmean(gaps)
     return {
         "requests": len(notes),
         "arrivals a second": round(NS_PER_S / mean, 1),
         "variation of gaps": round(statistics.pstdev(gaps) / mean, 2),
-        "correlation with the next gap": round(_correlation(gaps, 1), 2),
+        "correlation with the next gap": round(statistics.correlation(gaps[:-1], gaps[1:]), 2),
     }
 
 
@@ -104,7 +104,3 @@ def pair_ms(values_ns: Sequence[int]) -> tuple[float, float] | None:
         return None
     p50, p99 = (round(nearest_rank(values_ns, percent) / NS_PER_MS, 2) for percent in (50, 99))
     return p50, p99
-
-
-def _correlation(values: Sequence[int], lag: int) -> float:
-    return statistics.correlation(values[:-lag], values[lag:])

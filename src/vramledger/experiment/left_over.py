@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from vramledger.telemetry.probes.proc import PROC, is_alive, start_ticks
-from vramledger.whole_file import unwritten, whole_file
+from vramledger.whole_file import write_whole
 
 MOST_NOTES = 100
 LIMIT_BYTES = 4096
@@ -41,11 +41,7 @@ def note_started(folder: Path, pid: int, proc: Path = PROC) -> Path | None:
         return None
     path = folder / f".engine-{pid}.json"
     found = Started(pid=pid, start_ticks=began, owner_pid=os.getpid(), owner_start_ticks=own)
-    try:
-        with whole_file(path) as file:
-            file.write(msgspec.json.encode(found))
-    except OSError as problem:
-        raise unwritten(path, problem) from None
+    write_whole(path, msgspec.json.encode(found))
     return path
 
 

@@ -74,7 +74,9 @@ class Watching:
     def notes(self) -> tuple[str, ...]:
         """What could not be asked, and why."""
         watched = self._watch.notes if self._watch is not None else ()
-        return (*self._absent, *self._group.notes, *(note for note in watched if "instances " not in note))
+        # The group tells of its sources one by one; that none of them answered says no more.
+        others = [note for note in watched if not note.startswith(f"{self._group.name} ")]
+        return (*self._absent, *self._group.notes, *others)
 
     def process(self, pid: int) -> str:
         """Watch a process and all that it starts; the name by which it is left again. Where its memory cannot be seen, a note says so."""

@@ -26,10 +26,6 @@ class SourceGroup:
         self._take({known: source for known, source in self._sources.items() if known != name})
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        return tuple(self._sources.values())
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Of those that are asked now, which never answered, or no longer do."""
         return self._rounds.notes
