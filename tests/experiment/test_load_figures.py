@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramledger.experiment.load_figures import drift_of, figures_of, grown
+from vramledger.experiment.result import LoadFigures
 from vramledger.experiment.served import Served
 from vramledger.observation import Sample
 from vramledger.simulation.settings import Slo
+from vramledger.simulation.summary import Quantiles
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -150,3 +152,11 @@ def test_a_client_that_is_late_against_what_it_measures_is_not_trusted() -> None
     assert not drift_of(late).is_trusted
     slow = [answered(number, due_s=number, ttft_ms=1000) for number in range(100)]
     assert drift_of([*slow, late[0]]).is_trusted  # one of a hundred changes no percentile
+
+
+def test_mean_lengths_are_those_of_requests_that_were_answered() -> None:
+    figures = LoadFigures(
+        offered=10, refused=6, finished=3, ttft_ns=Quantiles(count=4), prompt_tokens=80, output_tokens=20
+    )
+    assert (figures.prompt_tokens_mean, figures.output_tokens_mean) == (20.0, 5.0)
+    assert LoadFigures(offered=10, refused=10).prompt_tokens_mean is None

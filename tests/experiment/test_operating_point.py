@@ -22,7 +22,7 @@ from vramledger.experiment.goodput import (
 )
 from vramledger.experiment.load_figures import figures_of
 from vramledger.experiment.misses import closeness, misses
-from vramledger.experiment.operating_point import operating_point
+from vramledger.experiment.operating_point import operating_point, point_kind
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.result import Failure, LoadFigures, Stage
 from vramledger.experiment.served import Served
@@ -138,6 +138,15 @@ def test_mixed_stages_decide_where_there_are_any() -> None:
     stages += [stage_of(name, float(name), found, kind=Kind.MIXED) for name, found in mixed.items()]
     assert operating_point(stages, lambda stage: rows[stage.name], PLAN).per_s == 2.0
     assert operating_point(stages, lambda stage: rows[stage.name], PLAN, kind=Kind.SHORT).per_s == 3.0
+
+
+def test_a_point_is_told_of_mixed_requests_where_a_load_of_them_was_raised_or_held_whole() -> None:
+    short, mixed = stage_of("short", 1.0, []), stage_of("mixed", 1.0, [], kind=Kind.MIXED)
+    assert point_kind([short]) is Kind.SHORT
+    assert point_kind([short, mixed]) is Kind.MIXED
+    assert point_kind([short, replace(mixed, step=Step.STEADY)]) is Kind.MIXED
+    assert point_kind([short, replace(mixed, is_whole=False)]) is Kind.SHORT
+    assert point_kind([short, replace(mixed, step=Step.DISTURBED)]) is Kind.SHORT
 
 
 def test_what_binds_is_the_pool_where_it_was_full_and_memory_where_the_engine_failed() -> None:
