@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,11 @@ def test_differences_name_what_was_and_what_is() -> None:
         "slo.tpot_ms 200.0 is now None",
         "stage_s 60.0 is now 5.0",
     ]
+
+
+def test_the_example_has_every_usual_value() -> None:
+    example = Path(__file__).parents[2] / "examples" / "experiment.toml"
+    text = example.read_text(encoding="utf-8")
+    assert read_plan_file(text.encode(), example.name) == ExperimentPlan()
+    named = {line.lstrip("# ").partition(" = ")[0] for line in text.splitlines() if " = " in line}
+    assert {*ExperimentPlan.__struct_fields__, *ExperimentPlan().slo.__struct_fields__} - {"slo"} <= named

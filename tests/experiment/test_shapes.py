@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
 from hypothesis import assume, given, settings
@@ -222,3 +223,18 @@ def test_a_file_of_cohorts_and_a_trace_are_told_apart(tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,50,5\n1.0,60,6\n2.0,70,7\n")
     assert len(read_source(trace).requests) == 3
+
+
+@pytest.mark.parametrize("source", [None, TRACE])
+def test_a_burst_has_the_same_rate_in_gaps_that_vary_more(source: Source | None) -> None:
+    def variation(kind: Kind) -> tuple[float, int]:
+        _, requests = stage(kind, seconds=400.0, source=source)
+        times = [one.arrival_ns for one in requests if one.parent is None]
+        gaps = [later - before for before, later in pairwise(times)]
+        return pstdev(gaps) / fmean(gaps), len(times)
+
+    even, count = variation(Kind.MIXED)
+    bursts, in_bursts = variation(Kind.BURST)
+    assert even < 1.3
+    assert bursts > 2
+    assert count / 2 < in_bursts < 2 * count

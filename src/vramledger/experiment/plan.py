@@ -26,7 +26,7 @@ class Step(StrEnum):
     PREFIX = "prefix"
     """The same load with prompts that share a beginning, and with prompts that share none."""
     DISTURBED = "disturbed"
-    """Clients that leave, and conversations that wait for tools."""
+    """Arrivals in bursts, clients that leave, and conversations that wait for tools."""
     STEADY = "steady"
     """One load for long, watched for what grows."""
     RESTART = "restart"
@@ -42,6 +42,8 @@ class Kind(StrEnum):
     MIXED = "mixed"
     PREFIX_HIT = "prefix-hit"
     PREFIX_MISS = "prefix-miss"
+    BURST = "burst"
+    """As mixed, with gamma arrivals whose gaps vary three times as much as their mean."""
     CANCELLED = "cancelled"
     TOOLS = "tools"
 

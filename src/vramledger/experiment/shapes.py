@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MARGIN_TOKENS = 8
 """Of the context, left free: engines differ by a token or two in what they take."""
 BLOCK_TOKENS = 16
+BURSTINESS = 3.0
+"""Of arrivals in bursts, at least: the coefficient of variation of their gaps."""
 LEAVE = 0.25
 """The share of clients that leave, where clients leave."""
 MOST_READ = 1_000_000
@@ -100,6 +102,8 @@ def stage_requests(
     """
     if not (per_s > 0 and seconds > 0):
         raise InputError(f"a stage of {seconds:g} s at {per_s:g} requests a second sends nothing")
+    if kind is Kind.BURST:
+        plan = replace(plan, arrivals="gamma", burstiness=max(plan.burstiness, BURSTINESS))
     longest = min(context_len, pool_tokens or context_len) - MARGIN_TOKENS
     if longest < LEAST_TOKENS:
         raise InputError(

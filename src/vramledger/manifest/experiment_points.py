@@ -78,7 +78,9 @@ def _stage(experiment: Experiment, counted: Sequence[Stage], stage: Stage, sourc
     arrival, more = _arrival(plan), ""
     # Of agents a stage's rate counts sessions.
     per_s = figures.offered_per_s if stage.kind is Kind.TOOLS else stage.per_s
-    if _is_beyond(stage, counted, point):
+    if stage.kind is Kind.BURST:
+        arrival = "burst"
+    elif _is_beyond(stage, counted, point):
         # The one sense in which an experiment without clustered arrivals has a burst: for a while more comes than is served well.
         arrival = "burst"
         more = f", {plan.arrivals} arrivals beyond the operating point for {stage.seconds:g} s"

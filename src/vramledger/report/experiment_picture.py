@@ -149,6 +149,7 @@ def kind_words(kind: Kind) -> str:
         Kind.MIXED: "mixed lengths",
         Kind.PREFIX_HIT: "shared prefixes",
         Kind.PREFIX_MISS: "no shared prefix",
+        Kind.BURST: "bursts",
         Kind.CANCELLED: "clients that leave",
         Kind.TOOLS: "tool pauses",
     }[kind]

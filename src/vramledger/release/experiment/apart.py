@@ -1,4 +1,4 @@
-"""What is looked at apart from the ladders, at one load: prefixes, clients that leave, conversations that wait for tools."""
+"""What is looked at apart from the ladders, at one load: prefixes, bursts, clients that leave, conversations that wait for tools."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def prefix(work: Work, live: Live) -> None:
 
 
 def disturbed(work: Work, live: Live) -> None:
-    """Clients that leave, after which all that they had must come back; and agents, at as many requests a second."""
+    """The same load in bursts; clients that leave, after which all that they had must come back; and agents, at as many requests a second."""
     per_s = steady_per_s(work, live)
+    if Kind.BURST.value not in _names(work, Step.DISTURBED):
+        send(work, live, step=Step.DISTURBED, kind=Kind.BURST, name=Kind.BURST.value, per_s=per_s)
     if Kind.CANCELLED.value not in _names(work, Step.DISTURBED):
         before = live.watching.snapshot("before cancellations")
         send(work, live, step=Step.DISTURBED, kind=Kind.CANCELLED, name=Kind.CANCELLED.value, per_s=per_s)
