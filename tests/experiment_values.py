@@ -140,9 +140,9 @@ def experiment(engine: str = "vllm", **changes: Any) -> Experiment:
             check(
                 "kv_returned_after_cancellation",
                 Step.DISTURBED,
-                before=2048.0,
-                after=2048.0,
-                unit="free blocks",
+                before=0.0,
+                after=0.0,
+                unit="tokens",
             ),
             check("rolling_update", Step.RESTART, smallest_headroom_bytes=2 * 2**30),
             check("recovery_headroom", Step.RESTART, smallest_headroom_bytes=3 * 2**30),

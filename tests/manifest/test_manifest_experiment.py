@@ -150,10 +150,9 @@ def test_what_nothing_tells_is_no_test_and_one_failure_is_a_failure() -> None:
     assert finding(released(twice), "update-and-recovery").state is State.FAILED
 
 
-def test_blocks_that_did_not_come_back_fail_the_audit() -> None:
-    lost = check(
-        "kv_returned_after_cancellation", Step.DISTURBED, before=2048.0, after=2040.0, unit="free blocks"
-    )
+@pytest.mark.parametrize(("unit", "after"), [("blocks", 8.0), ("tokens", 128.0), ("ratio", 8 / 2048)])
+def test_blocks_that_did_not_come_back_fail_the_audit(unit: str, after: float) -> None:
+    lost = check("kv_returned_after_cancellation", Step.DISTURBED, before=0.0, after=after, unit=unit)
     found = finding(released(experiment(checks=(lost,))), "cancellation")
     assert (found.state, found.reason) == (State.FAILED, "8 blocks did not come back")
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vramledger.errors import InputError
-from vramledger.experiment.result import Check, Experiment
+from vramledger.experiment.result import Experiment, PoolConfirmed
 from vramledger.manifest.declared import CapacityResult, Facts, Trial
 from vramledger.manifest.derived import TESTS
 from vramledger.manifest.experiment_points import capacity_results, cut, date
@@ -18,9 +18,6 @@ from vramledger.manifest.experiment_result import ExperimentResult
 from vramledger.manifest.experiment_summary import result_of
 
 TrialName = Literal["kv_returned_after_cancellation", "rolling_update", "recovery_headroom"]
-
-FREE_BLOCKS = "free blocks"
-"""The unit of a check that counts the pool's free blocks before and after."""
 
 
 class ExperimentFacts(Struct, frozen=True, kw_only=True):
@@ -70,7 +67,7 @@ def _trials(experiment: Experiment, source: str) -> Iterable[Trial]:
             continue
         failed = [check for check in found if not check.passed]
         told = failed[-1] if failed else found[-1]
-        before, after = _blocks(told)
+        before, after = (_free_blocks(used, told.unit, experiment.pool) for used in (told.before, told.after))
         headrooms = [
             check.smallest_headroom_bytes for check in found if check.smallest_headroom_bytes is not None
         ]
@@ -87,7 +84,11 @@ def _trials(experiment: Experiment, source: str) -> Iterable[Trial]:
         )
 
 
-def _blocks(check: Check) -> tuple[int | None, int | None]:
-    if check.unit != FREE_BLOCKS or check.before is None or check.after is None:
-        return None, None
-    return max(round(check.before), 0), max(round(check.after), 0)
+def _free_blocks(used: float | None, unit: str, pool: PoolConfirmed | None) -> int | None:
+    """Of the pool that the engine confirmed, where what was in use of it is told in blocks, tokens or as a share."""
+    if used is None or pool is None or pool.engine_blocks is None:
+        return None
+    per_block = {"blocks": 1.0, "tokens": 1 / (pool.block_size or 1), "ratio": float(pool.engine_blocks)}
+    if unit not in per_block:
+        return None
+    return max(pool.engine_blocks - round(used * per_block[unit]), 0)
