@@ -111,6 +111,14 @@ def test_some_clients_leave_and_within_what_a_request_takes() -> None:
     assert all(0 < one <= 3 * NS for one in leaving)
 
 
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**31), requests=st.integers(1, 4))
+def test_of_few_clients_one_leaves_at_least(seed: int, requests: int) -> None:
+    even = ExperimentPlan(arrivals="even")
+    _, sent = stage(Kind.CANCELLED, even, per_s=1.0, seconds=requests, seed=seed, typical_ns=3 * NS)
+    assert sum(one.cancel_ns is not None for one in sent) >= min(len(sent), 1)
+
+
 def test_agents_wait_for_tools_and_grow() -> None:
     _, requests = stage(Kind.TOOLS)
     later = [one for one in requests if one.parent is not None]

@@ -78,6 +78,12 @@ def read_source(path: str | Path) -> Source:
     return Source(name=path.name, header=trace.header, requests=held)
 
 
+def checked_source(plan: ExperimentPlan, source: Source | None) -> None:
+    """Raises InputError for a plan whose arrivals are those of a trace, and a workload that is none."""
+    if plan.arrivals == "trace" and (source is None or not source.requests):
+        raise InputError('arrivals are "trace", but the plan\'s workload is no trace', arrivals=plan.arrivals)
+
+
 def stage_requests(
     plan: ExperimentPlan,
     kind: Kind,
@@ -94,7 +100,7 @@ def stage_requests(
 
     `per_s` counts requests that follow no other (of agents: sessions). A stage of `seconds` has the requests that come within it, later
     turns by their nominal times. `typical_ns` is how long a request takes, from what was measured before: clients that leave do
-    so within that (None: within what the plan's aims allow). Requests longer than the context or the pool are cut, and the header's notes say how many.
+    so within that (None: within what the plan's aims allow), a quarter of them and one at least. Requests longer than the context or the pool are cut, and the header's notes say how many.
 
     A workload without conversations has none that wait for tools: those are made for the engine then.
 
@@ -115,10 +121,7 @@ def stage_requests(
     if source is not None and source.requests and (kind is not Kind.TOOLS or _has_turns(source)):
         header, requests = _of_trace(plan, kind, source, per_s, seconds, seed)
     else:
-        if plan.arrivals == "trace" and (source is None or not source.requests):
-            raise InputError(
-                'arrivals are "trace", but the plan\'s workload is no trace', arrivals=plan.arrivals
-            )
+        checked_source(plan, source)
         cohorts = _cohorts(kind, source.cohorts if source is not None else (), longest)
         header, requests = _sampled(cohorts, _burstiness(plan), per_s, seconds, seed)
     requests, cut = _fitted(requests, longest)
@@ -267,9 +270,14 @@ def _some_leave(
         share = exp(log(least) * random.random())
         return max(round(share * (typical_ns or _allowed_ns(plan, request))), 1)
 
-    return tuple(
+    left = tuple(
         replace(one, cancel_ns=leaves_ns(one)) if random.random() < LEAVE else one for one in requests
     )
+    if not left or any(one.cancel_ns is not None for one in left):
+        return left
+    # Of few requests one leaves at least: that is what the stage is for.
+    place = random.randrange(len(left))
+    return (*left[:place], replace(left[place], cancel_ns=leaves_ns(left[place])), *left[place + 1 :])
 
 
 def _allowed_ns(plan: ExperimentPlan, request: Request) -> int:

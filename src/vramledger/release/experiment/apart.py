@@ -11,6 +11,7 @@ from vramledger.release.experiment.climbing import LOOKED_AT, steady_per_s
 from vramledger.release.experiment.live import Live
 from vramledger.release.experiment.sending import made_requests, send
 from vramledger.release.experiment.work import Work
+from vramledger.units import counted
 
 RETURNED = "kv_returned"
 
@@ -30,7 +31,9 @@ def disturbed(work: Work, live: Live) -> None:
         send(work, live, step=Step.DISTURBED, kind=Kind.BURST, name=Kind.BURST.value, per_s=per_s)
     if Kind.CANCELLED.value not in _names(work, Step.DISTURBED):
         before = live.watching.snapshot("before cancellations")
-        send(work, live, step=Step.DISTURBED, kind=Kind.CANCELLED, name=Kind.CANCELLED.value, per_s=per_s)
+        sent = send(
+            work, live, step=Step.DISTURBED, kind=Kind.CANCELLED, name=Kind.CANCELLED.value, per_s=per_s
+        )
         work.told("cancelled: waiting for what they had")
         found = drained(
             live.watching,
@@ -39,15 +42,21 @@ def disturbed(work: Work, live: Live) -> None:
             within_s=work.plan.drain_s,
             label="after cancellations",
         )
-        work.add_checks(*(_of_cancellation(check) for check in found.checks))
+        work.add_checks(*(of_cancellation(check, sent.measured.left) for check in found.checks))
         work.add_snapshots(before, found.snapshot)
     if Kind.TOOLS.value not in _names(work, Step.DISTURBED):
         sessions = per_s / _requests_of_a_session(work, live)
         send(work, live, step=Step.DISTURBED, kind=Kind.TOOLS, name=Kind.TOOLS.value, per_s=sessions)
 
 
-def _of_cancellation(check: Check) -> Check:
-    return replace(check, name=f"{check.name}_after_cancellation") if check.name == RETURNED else check
+def of_cancellation(check: Check, left: int) -> Check:
+    """The check that KV came back, as that after clients have left; of a stage that none left in the middle it tells nothing."""
+    if check.name != RETURNED:
+        return check
+    named = replace(check, name=f"{check.name}_after_cancellation")
+    if not left:
+        return replace(named, passed=None, words="no client left before its answer was whole")
+    return replace(named, words=f"{counted(left, 'client')} left before an answer was whole; {check.words}")
 
 
 def _requests_of_a_session(work: Work, live: Live) -> float:

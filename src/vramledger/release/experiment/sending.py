@@ -137,6 +137,7 @@ class _Came:
         self._work = work
         self._what = what
         self._said_s = 0.0
+        self._began_s = work.clock()
         self.rows: list[Served] = []
 
     def __call__(self, row: Served) -> None:
@@ -144,7 +145,7 @@ class _Came:
         now_s = self._work.clock()
         if now_s - self._said_s >= SAY_EVERY_S:
             self._said_s = now_s
-            self._work.told(f"{self._what}, {len(self.rows):,} ended")
+            self._work.told(f"{self._what}; {len(self.rows):,} ended by {now_s - self._began_s:.0f} s")
 
 
 def runs_again(work: Work, live: Live, stages: Sequence[Stage]) -> None:
