@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vramledger.cli import progress
-from vramledger.cli.progress import COMPILING, Progress, Requests
+from vramledger.cli.progress import COMPILING, Progress, Requests, Watch
 from vramledger.search.rows import Row
 
 
@@ -59,3 +59,18 @@ def test_nothing_is_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch
     with Progress(10) as shown:
         assert list(shown.through([[]])) == [[]]
     assert nobody.getvalue() == ""
+
+
+def test_lines_that_stay_are_told_a_file_too_and_stand_above_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for stream, shown in ((io.StringIO(), ""), (Terminal(), "now")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Watch() as watch:
+            watch.begin("a long text that goes")
+            watch.keep("kept\x1b[2J")
+            watch.begin("now")
+            above, _, below = stream.getvalue().rpartition("\n")
+        assert screen(above).startswith("kept")
+        assert "\x1b" not in above
+        assert screen(below) == shown

@@ -16,12 +16,13 @@ from vramledger.errors import InputError
 from vramledger.experiment.journal import (
     JOURNAL,
     experiment_bytes,
+    is_blank,
     open_journal,
     read_experiment,
     refuse_changed,
 )
-from vramledger.experiment.plan import ExperimentPlan
-from vramledger.experiment.result import Experiment, Target
+from vramledger.experiment.plan import ExperimentPlan, Step
+from vramledger.experiment.result import Experiment, Failure, Snapshot, StepState, Target
 
 BEGUN = Experiment(
     began_s=1.0, plan=ExperimentPlan(), target=Target(url="http://a:1", engine_url="http://a:1", model="m")
@@ -111,6 +112,15 @@ def test_the_address_of_an_engine_that_is_started_here_may_change() -> None:
     launched = replace(BEGUN, target=replace(BEGUN.target, launched=("serve {port}",)))
     moved = replace(launched, target=replace(launched.target, url="http://a:2", engine_url="http://a:2"))
     refuse_changed(launched, moved, Path("x"))
+
+
+def test_an_experiment_that_asked_nobody_binds_nobody() -> None:
+    skipped = StepState(step=Step.PREFIX, state="skipped", why="the plan says so")
+    assert is_blank(BEGUN)
+    assert is_blank(replace(BEGUN, steps=(skipped,)))
+    assert not is_blank(replace(BEGUN, steps=(skipped, StepState(step=Step.LOAD))))
+    assert not is_blank(replace(BEGUN, snapshots=(Snapshot(label="found running", at_s=1.0),)))
+    assert not is_blank(replace(BEGUN, failure=Failure(step=Step.LOAD, at_s=1.0)))
 
 
 @given(data=st.binary(max_size=300), cut=st.integers(0, 2000))

@@ -15,6 +15,7 @@ import pytest
 
 from llamacpp_server import llamacpp_server, needs_llamacpp
 from small_models import served_model_file
+from vramledger.telemetry.probes.proc import is_alive
 
 LONGEST_S = 240.0
 SERVER = ("-c", "512", "-np", "2", "--kv-unified", "--metrics", "--slots", "--props")
@@ -87,6 +88,8 @@ def test_what_is_ended_in_the_middle_is_gone_on_with(tmp_path: Path) -> None:
         code, _, said = ended(process)
         assert code == 128 + signal.SIGTERM
         assert "the same command goes on" in said
+        assert "[8/10] steady; about" in said
+        assert "not finished" in (out / "report.html").read_text(encoding="utf-8")
         assert states(before)["short"] == "done"
 
         code, _, said = ended(started(out, *target, "--seed", "7"))
@@ -122,8 +125,9 @@ def test_what_is_ended_in_the_middle_is_gone_on_with(tmp_path: Path) -> None:
     assert (out / "measurement.json").exists()
 
     # All is done: the engine is gone by now, and nobody needs it.
-    code, text, _ = ended(started(out, *target, "--json"))
+    code, text, said = ended(started(out, *target, "--json"))
     assert code == 0
+    assert "was over before" in said
     assert json.loads(text) == after
 
 
@@ -142,8 +146,19 @@ def test_the_engines_end_is_a_result(tmp_path: Path) -> None:
     ]
     launch = " ".join([*server, "--port", "{port}", "-t", "1", "-cram", "0", *SERVER])
     plan = plan_file(tmp_path, 600)
-    process = started(out, "--launch", launch, "--model", str(served_model_file()), "--plan", plan, "--json")
-    found = wait_until(out, "steady", process)
+    command = ("--launch", launch, "--model", str(served_model_file()), "--plan", plan, "--json")
+    process = started(out, *command)
+    left = wait_until(out, "steady", process)["target"]["pid"]
+    process.kill()
+    process.communicate(timeout=LONGEST_S)
+
+    # The engine outlived its experiment, and is not to hold memory beside its successor.
+    process = started(out, *command)
+    assert process.stderr is not None
+    assert any("[8/10] steady" in line for line in process.stderr)
+    found = journal(out)
+    assert found["target"]["pid"] != left
+    assert not is_alive(left)
     os.kill(found["target"]["pid"], signal.SIGKILL)
     code, text, said = ended(process)
     assert code == 15, said

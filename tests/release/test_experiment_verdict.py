@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -17,6 +20,18 @@ from vramledger.release.experiment.renewed_manifest import renewed_manifest
 from vramledger.release.experiment.sending import SEEDS_OF_A_STEP, seed_of
 from vramledger.release.experiment.verdict import conditions_of, verdict_of
 from vramledger.simulation.settings import Slo
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give --target URL, or --launch"),
+        ({"target": "http://a:1", "launch": "serve {port}"}, "give one of them"),
+    ],
+)
+def test_an_engine_is_found_or_started(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(FlagError, match=said):
+        checked_order(Order(plan=ExperimentPlan(), out=Path(), made_by="", **given))
 
 
 def test_a_verdict_says_what_holds_what_binds_and_what_is_left() -> None:

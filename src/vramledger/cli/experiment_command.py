@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from vramledger.cli.options import OUTPUT, FiniteRange, GroupedCommand, GroupedO
 from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
+    from vramledger.cli.progress import Watch
     from vramledger.experiment.plan import ExperimentPlan
-    from vramledger.experiment.result import Experiment
+    from vramledger.experiment.result import Experiment, Stage, StepState
     from vramledger.telemetry.engine_process import EngineDied
 
 ENGINE, LOAD = "Engine", "Load"
@@ -72,12 +74,15 @@ def run_experiment_command(
     )
     try:
         with ends_when_told(), Watch() as watch:
-            found = run_experiment(order, told=watch.begin)
+            heard = _Heard(out, watch)
+            found = run_experiment(order, told=watch.begin, kept=heard)
     except EngineDied as problem:
         return _died(problem, as_json=as_json)
     except (KeyboardInterrupt, SystemExit):
         _say_how_to_go_on(out)
         raise
+    if not heard.kept:
+        _say_that_it_is_over(out)
     _print(found, out, as_json=as_json)
     return exit_code(found)
 
@@ -138,7 +143,39 @@ def _say_how_to_go_on(out: Path) -> None:
     from vramledger.models.sources.bounded_file import shown
 
     if (out / "experiment.json").exists():
-        write_message(f"what was found is kept in {shown(out)}; the same command goes on")
+        write_message(f"what was found is kept in {shown(out)}, report.html too; the same command goes on")
+
+
+def _say_that_it_is_over(out: Path) -> None:
+    from vramledger.cli.output import write_message
+    from vramledger.models.sources.bounded_file import shown
+
+    write_message(f"the experiment in {shown(out)} was over before, nothing was asked; --fresh begins anew")
+
+
+class _Heard:
+    """Says what was kept, and writes the page anew after every step, so that there is one of what goes on or was ended."""
+
+    def __init__(self, out: Path, watch: Watch) -> None:
+        self._out = out
+        self._watch = watch
+        self.kept = 0
+
+    def __call__(self, found: Experiment, kept: StepState | Stage) -> None:
+        from vramledger.experiment.result import StepState
+        from vramledger.report.experiment_page import write_experiment_page
+        from vramledger.report.experiment_progress import progress_text
+
+        self.kept += 1
+        text = progress_text(found, kept)
+        if text is not None:
+            self._watch.keep(f"{datetime.now(UTC):%H:%M:%S} {text}")
+        if isinstance(kept, StepState) and kept.state != "open" and not _is_of_failure(found, kept):
+            write_experiment_page(self._out, found)
+
+
+def _is_of_failure(found: Experiment, kept: StepState) -> bool:
+    return found.failure is not None and kept.state == "skipped"
 
 
 def _died(problem: EngineDied, *, as_json: bool) -> int:

@@ -19,7 +19,7 @@ COMPILING = "simulating; the first time a version runs, it is compiled for half 
 
 
 class Watch:
-    """One line on stderr that is written over, five times a second at most; nothing where stderr is not a terminal."""
+    """One line on stderr that is written over, five times a second at most; where stderr is no terminal only lines that are to stay."""
 
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()
@@ -44,6 +44,16 @@ class Watch:
         """Show `text` at once: before a part that tells nothing of how far it is."""
         if self._visible:
             self._write(safe(text)[:78])
+
+    def keep(self, text: str) -> None:
+        """A line that stays, above the one that is written over; also where stderr is a file."""
+        if sys.stderr is None:
+            return
+        if self._shown:
+            self._write("")
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{safe(text)}\n")
+            sys.stderr.flush()
 
     def _is_time(self) -> bool:
         now = time.monotonic()

@@ -146,7 +146,7 @@ def _served(url: str, model: str | None, token: str | None, limit_s: float) -> s
     if not names:
         if model is not None and answer.status in (200, 404):
             return model
-        hint = "; give a token by --token-env" if answer.status in (401, 403) and token is None else ""
+        hint = "; give a key by --key-env" if answer.status in (401, 403) and token is None else ""
         raise SourceError(
             f"{url}/v1/models answers {answer.status} and names no model{hint}: it is no server with OpenAI's API, or serves none",
             source=url,

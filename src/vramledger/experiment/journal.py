@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from vramledger.errors import InputError, SourceError
+from vramledger.errors import InputError
 from vramledger.experiment.plan_file import differences
 from vramledger.experiment.result import SCHEMA_VERSION, Experiment, Target
 from vramledger.models.sources.bounded_file import read_whole, shown
@@ -63,7 +63,7 @@ class Journal:
 def open_journal(folder: Path, *, fresh: bool = False) -> Iterator[Journal]:
     """The folder, made where it is not there. With `fresh` an experiment in it is kept as FOLDER.1, FOLDER.2 and so on.
 
-    Raises InputError where another process holds it or it has files but no experiment; SourceError or OutputError where it cannot be used.
+    Raises InputError where another process holds it or it has files but no experiment; OutputError where it cannot be used.
     """
     if fresh and (folder / JOURNAL).exists():
         with _held(folder):
@@ -75,7 +75,7 @@ def open_journal(folder: Path, *, fresh: bool = False) -> Iterator[Journal]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise SourceError(f"{shown(folder)} cannot be made: {problem.strerror}", file=shown(folder)) from None
+        raise unwritten(folder, problem) from None
     with _held(folder):
         _refuse_other(folder)
         _clear(folder)
@@ -144,6 +144,12 @@ def refuse_changed(before: Experiment, now: Experiment, folder: Path) -> None:
             folder=shown(folder),
             differences=tuple(found),
         )
+
+
+def is_blank(found: Experiment) -> bool:
+    """Whether nobody was asked yet: an address or a command that was mistyped binds nobody."""
+    begun = any(one.state != "skipped" for one in found.steps)
+    return not (begun or found.stages or found.snapshots or found.failure)
 
 
 class _Version(msgspec.Struct):

@@ -49,6 +49,14 @@ def read_plan_file(data: bytes, where: str) -> ExperimentPlan:
         if name in values and not isinstance(values[name], dict if name == "slo" else list):
             kind = "a table [slo]" if name == "slo" else 'a list such as ["prefix"]'
             raise InputError(f"{where}: {name} is {kind}", source=where, key=name)
+    for name in values.get("skip", ()):
+        if name not in tuple(Step):
+            raise InputError(
+                f"{where}: skip: there is no step {shorter(name)}; there are {', '.join(Step)}",
+                source=where,
+                key="skip",
+                value=shorter(name),
+            )
     # An aim that is named replaces all of the usual ones' table, but not those that it does not name.
     usual = msgspec.to_builtins(ExperimentPlan().slo)
     if "slo" in values:

@@ -33,6 +33,7 @@ from vramledger.report.experiment_words import (
     doubts,
     head_facts,
     model_name,
+    notes_of,
     standing,
     verdict_text,
 )
@@ -195,7 +196,7 @@ def _pool(evidence: Evidence) -> list[Markup]:
 def _notes(evidence: Evidence) -> list[Markup]:
     found = evidence.found
     notes = [
-        *found.notes,
+        *notes_of(found),
         *(f"{stage.name}: {note}" for stage in found.stages for note in stage.notes),
         *evidence.missing,
     ]

@@ -21,6 +21,7 @@ from vramledger.report.experiment_words import (
     doubts,
     head_facts,
     model_name,
+    notes_of,
     standing,
     verdict_text,
 )
@@ -65,7 +66,7 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
             yield line()
             yield line(title, "head")
             yield from _table(table, width)
-    for note in found.notes:
+    for note in notes_of(found):
         yield from wrapped(note, width, first="note: ", rest="  ")
     if out is not None:
         yield line()

@@ -72,6 +72,17 @@ def is_growth(trend: Trend) -> bool:
     return trend.verdict == "grows"
 
 
+def notes_of(found: Experiment) -> tuple[str, ...]:
+    """Its notes; of one that is over and was given no manifest also how to come by one."""
+    if found.manifest_digest is not None or found.point is None:
+        return found.notes
+    text = (
+        "no --manifest was given: no plan stands beside what was measured, and no manifest was written; one with these results: "
+        "vramledger manifest MODEL --device NAME --engine NAME ... --experiment DIR --measurement DIR/measurement.json -o manifest.json"
+    )
+    return (*found.notes, text)
+
+
 def verdict_text(found: Experiment) -> str:
     """The experiment's verdict, or what can be said before it has one."""
     if found.verdict:

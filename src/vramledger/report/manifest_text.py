@@ -111,8 +111,9 @@ def _experiment(found: ExperimentResult, width: int) -> Iterator[Line]:
             f"time of a step: fitted to {times.fitted_requests:,} requests{error}", width, rest="  "
         )
     for trend in found.trends:
+        ends = f", {trend.low_per_hour:,.4g} to {trend.high_per_hour:,.4g} {trend.unit} an hour"
         yield from wrapped(
-            f"{trend.name}: {trend.verdict}, {trend.low_per_hour:,.4g} to {trend.high_per_hour:,.4g} {trend.unit} an hour",
+            f"{trend.name}: {trend.verdict}{ends if trend.low_per_hour < trend.high_per_hour else ''}",
             width,
             rest="  ",
             style={"grows": "bad", "untold": "unsure"}.get(trend.verdict, ""),

@@ -46,7 +46,11 @@ class Order(Struct, frozen=True, kw_only=True):
 
 def checked_order(order: Order) -> Order:
     """The same order, its addresses in one spelling. Raises FlagError for what does not go together."""
-    if (order.target is None) == (order.launch is None):
+    if order.target is not None and order.launch is not None:
+        raise FlagError(
+            "--target is an engine that runs, --launch starts one: give one of them", flag="launch"
+        )
+    if order.target is None and order.launch is None:
         raise FlagError("give --target URL, or --launch 'COMMAND' to start the engine here", flag="target")
     if order.launch is not None and (order.engine_url or order.gateway_url):
         raise FlagError(

@@ -14,7 +14,7 @@ from vramledger.experiment.forecast_settings import forecast_settings
 from vramledger.experiment.journal import open_journal, refuse_changed
 from vramledger.experiment.plan import Step
 from vramledger.experiment.result import Experiment, Failure, Target
-from vramledger.experiment.shapes import read_source
+from vramledger.experiment.shapes import Source, checked_source, read_source
 from vramledger.experiment.watching import Watching
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.reader import read_manifest
@@ -32,11 +32,16 @@ from vramledger.release.experiment.concluding import (
 from vramledger.release.experiment.failing import failure_in
 from vramledger.release.experiment.guard import EngineEnded
 from vramledger.release.experiment.live import Live, live_engine
-from vramledger.release.experiment.order import Order, checked_order, launched_words, need_libraries
+from vramledger.release.experiment.order import (
+    Order,
+    checked_order,
+    launched_words,
+    need_libraries,
+)
 from vramledger.release.experiment.restarting import restart
 from vramledger.release.experiment.sending import runs_again
 from vramledger.release.experiment.steady import steady
-from vramledger.release.experiment.work import Skipped, Told, Work
+from vramledger.release.experiment.work import Kept, Skipped, Told, Work
 from vramledger.telemetry.engine_process import EngineDied
 from vramledger.telemetry.probes.engine import engine_measurement
 
@@ -56,8 +61,8 @@ STEPS: Mapping[Step, StepOf] = {
 """Those that need the engine."""
 
 
-def run_experiment(order: Order, *, told: Told = lambda _: None) -> Experiment:
-    """Do what of it is not done yet, and return all of it.
+def run_experiment(order: Order, *, told: Told = lambda _: None, kept: Kept = lambda *_: None) -> Experiment:
+    """Do what of it is not done yet, and return all of it. `told` hears what is being done, `kept` what is kept of it.
 
     Raises InputError and its kin for what cannot be begun or was begun otherwise, SourceError where nobody answers, OutputError where nothing can be
     kept, EngineDied where an engine that served before does not start again. What ends it in the middle (a signal) leaves a folder that is gone on with.
@@ -65,6 +70,9 @@ def run_experiment(order: Order, *, told: Told = lambda _: None) -> Experiment:
     need_libraries()
     order = checked_order(order)
     manifest = None if order.manifest is None else _manifest(order)
+    # Read before anything is started: a name that is mistyped is not to cost an engine's start.
+    source = None if order.plan.workload is None else read_source(order.plan.workload)
+    checked_source(order.plan, source)
     with open_journal(order.out, fresh=order.fresh) as journal:
         begun = Experiment(
             began_s=0.0,
@@ -73,24 +81,25 @@ def run_experiment(order: Order, *, told: Told = lambda _: None) -> Experiment:
             target=_target(order),
             manifest_digest=None if manifest is None else manifest.digest,
         )
-        work = Work(order, journal, begun, told=told)
+        work = Work(order, journal, begun, told=told, kept=kept)
         if not work.is_continued:
             work.change(began_s=work.clock())
         for step in STEPS:
             if step in work.plan.skip and not work.is_over(step):
                 work.end(step, "skipped", "the plan says so")
         if not all(work.is_over(step) for step in STEPS):
-            _with_engine(work, manifest)
+            _with_engine(work, manifest, source)
         if not work.is_over(Step.POINT):
             _concluded(work, manifest)
         return work.now
 
 
-def _with_engine(work: Work, manifest: ManifestDocument | None) -> None:
+def _with_engine(work: Work, manifest: ManifestDocument | None, source: Source | None) -> None:
     order = work.order
     with Watching(order.out / SERIES, interval_s=work.plan.interval_s) as watching:
         try:
             with live_engine(order, watching, work.told) as live:
+                live.source = source
                 _steps(work, live, None if manifest is None else plan_of(manifest.plan))
                 write_measurement(work, _said_last(live), () if live.launched is None else live.launched.logs)
         except EngineDied as problem:
@@ -110,7 +119,8 @@ def _steps(work: Work, live: Live, planned: Plan | None) -> None:
     for step, of_step in STEPS.items():
         if work.is_over(step):
             continue
-        work.begin(step)
+        since_s = live.started[0].at_s if step is Step.LOAD and live.started else None
+        work.begin(step, since_s=since_s)
         work.told(step.value)
         try:
             of_step(work, live)
@@ -135,8 +145,6 @@ def _prepare(work: Work, live: Live, planned: Plan | None) -> None:
     """What every step may use; of an experiment that goes on, also what its earlier stages taught."""
     live.planned = planned
     live.pool = pool_of(live)
-    if work.plan.workload is not None:
-        live.source = read_source(work.plan.workload)
     target = live.instance.target
     try:
         found = forecast_settings(

@@ -8,12 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from vramledger.experiment.journal import Journal, refuse_changed
+from vramledger.experiment.journal import Journal, is_blank, refuse_changed
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Check, Experiment, Snapshot, Stage, State, StepState
 from vramledger.release.experiment.order import Order
 
 Told = Callable[[str], None]
+Kept = Callable[[Experiment, StepState | Stage], None]
+"""What hears of each step that begins or is over and of each stage that was sent, when the experiment with it is on disk."""
 
 
 class Skipped(Exception):
@@ -30,14 +32,18 @@ class Work:
         begun: Experiment,
         *,
         told: Told,
+        kept: Kept = lambda *_: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         before = journal.load()
+        if before is not None and is_blank(before):
+            before = None
         if before is not None:
             refuse_changed(before, begun, journal.folder)
         self.order = order
         self.journal = journal
         self.told = told
+        self.kept = kept
         self.clock = clock
         self.is_continued = before is not None
         self.now = begun if before is None else before
@@ -59,9 +65,10 @@ class Work:
         """Whether it is done or was found to be impossible."""
         return self.state(step).state != "open"
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: Step, *, since_s: float | None = None) -> None:
+        """Now, or since an earlier instant; one that was begun before has begun then."""
         found = self.state(step)
-        began_s = found.began_s if found.began_s is not None else self.clock()
+        began_s = found.began_s if found.began_s is not None else since_s or self.clock()
         self._put(replace(found, state="open", began_s=began_s))
 
     def end(self, step: Step, state: State, why: str = "") -> None:
@@ -73,6 +80,7 @@ class Work:
     def _put(self, state: StepState) -> None:
         others = {one.step: one for one in self.now.steps} | {state.step: state}
         self.change(steps=tuple(others[step] for step in Step if step in others))
+        self.kept(self.now, state)
 
     def stages(self, step: Step) -> tuple[Stage, ...]:
         """Those of a step that were sent whole, in the order in which they were."""
@@ -82,6 +90,7 @@ class Work:
         """In the place of one of its name that was left in the middle."""
         kept = tuple(one for one in self.now.stages if one.name != stage.name)
         self.change(stages=(*kept, stage))
+        self.kept(self.now, stage)
 
     def add_snapshots(self, *snapshots: Snapshot) -> None:
         self.change(snapshots=(*self.now.snapshots, *snapshots))
