@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vramledger.experiment.ladder import Ladder
+from vramledger.experiment.ladder import Ladder, bracket
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.remaining import DRAIN_S, remaining_s
 from vramledger.experiment.result import Experiment, Failure, LoadFigures, Stage, StepState, Target
@@ -58,7 +58,7 @@ def test_a_ladder_whose_knee_is_caught_takes_as_long_as_was_said(
     while (per_s := ladder.next(stages)) is not None:
         stages.append(stage(per_s, good=100 if per_s <= capacity_per_s else 0, began_s=at_s))
         at_s += plan.stage_s + beside_s
-        if ladder.bracket(stages).width is not None:
+        if bracket(plan, stages).width is not None:
             said.append((at_s, remaining_s(begun(plan, stages=tuple(stages)))))
     assert said[-1][1] == 0
     for now_s, left_s in said:

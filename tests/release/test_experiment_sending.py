@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from experiment_values import check
-from vramledger.experiment.plan import Step
+from vramledger.experiment.plan import ExperimentPlan, Kind, Step
+from vramledger.experiment.shapes import stage_requests
 from vramledger.release.experiment.apart import of_cancellation
+from vramledger.release.experiment.sending import long_enough_s
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**31), per_s=st.floats(0.05, 2.0))
+def test_a_stage_lasts_until_as_many_requests_came_as_the_plan_wants(seed: int, per_s: float) -> None:
+    plan = ExperimentPlan(arrivals="gamma", burstiness=3.0)
+
+    def requests_in(lasts_s: float) -> int:
+        _, requests = stage_requests(
+            plan, Kind.MIXED, per_s=per_s, seconds=lasts_s, seed=seed, context_len=512, pool_tokens=None, source=None
+        )  # fmt: skip
+        return len(requests)
+
+    lasts_s = long_enough_s(requests_in, 6 / per_s, 6)
+    assert requests_in(lasts_s) >= 6
+    assert lasts_s >= 6 / per_s
+    assert long_enough_s(lambda _: 6, 1.0, 6) == 1.0
+    assert long_enough_s(lambda _: 0, 1.0, 6) < 100.0
 
 
 @pytest.mark.parametrize(("left", "passed"), [(0, None), (1, True), (7, True)])

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, log, log2
 from statistics import median
 
-from vramledger.experiment.ladder import Ladder
+from vramledger.experiment.ladder import Ladder, bracket
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Experiment, Stage
 
@@ -48,10 +48,9 @@ def _of_step(found: Experiment, step: Step) -> float:
 
 
 def _stages_left(plan: ExperimentPlan, done: Sequence[Stage]) -> int:
-    ladder = Ladder(plan, 1.0)
-    if done and ladder.next(done) is None:
+    if done and Ladder(plan, 1.0).next(done) is None:
         return 0
-    width = ladder.bracket(done).width if done else None
+    width = bracket(plan, done).width if done else None
     halvings = _halvings(plan.growth - 1 if width is None else width, plan.resolution)
     raises = 0 if width is not None else RAISES if done else RAISES + 1
     return max(min(raises + halvings, plan.most_stages - len(done)), 0)

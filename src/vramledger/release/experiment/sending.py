@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vramledger.experiment.forecast import StageRun
 from vramledger.experiment.ladder import holds
@@ -20,6 +20,7 @@ from vramledger.workload.request import Request, WorkloadHeader
 
 SEEDS_OF_A_STEP = 1_000
 SAY_EVERY_S = 0.5
+LENGTHENED, MOST_LENGTHENED = 1.25, 20
 CUT_OFF = "cut off in the middle, to be sent anew"
 
 
@@ -63,9 +64,16 @@ def send(
     Raises EngineEnded where the engine did not outlive it; what was sent until then is kept.
     """
     plan = work.plan
-    lasts_s = max(plan.stage_s, plan.stage_requests / per_s) if seconds is None else seconds
     seed = seed_of(plan.seed, step, number)
-    header, requests = made_requests(work, live, kind, per_s=per_s, seconds=lasts_s, seed=seed)
+
+    def made(lasts_s: float) -> tuple[WorkloadHeader, tuple[Request, ...]]:
+        return made_requests(work, live, kind, per_s=per_s, seconds=lasts_s, seed=seed)
+
+    lasts_s = seconds
+    if lasts_s is None:
+        least_s = max(plan.stage_s, plan.stage_requests / per_s)
+        lasts_s = long_enough_s(lambda one_s: len(made(one_s)[1]), least_s, plan.stage_requests)
+    header, requests = made(lasts_s)
     what = f"{name}: {len(requests):,} requests in {lasts_s:.0f} s"
     work.told(f"{what}, foretold first")
     forecast = live.foretell(header, requests, plan.slo)
@@ -120,6 +128,17 @@ def send(
         raise EngineEnded(name, guard.words)
     live.remember(StageRun(name=name, header=header, requests=requests, served=run.served))
     return stage
+
+
+def long_enough_s(requests_in: Callable[[float], int], least_s: float, wanted: int) -> float:
+    """`least_s`, or longer until so many requests come by chance too: a stage with none would hold any load. A workload that never has so
+    many is sent for some eighty times `least_s` at most."""
+    lasts_s = least_s
+    for _ in range(MOST_LENGTHENED):
+        if requests_in(lasts_s) >= wanted:
+            break
+        lasts_s *= LENGTHENED
+    return lasts_s
 
 
 def learn(work: Work, live: Live) -> None:
