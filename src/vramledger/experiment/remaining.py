@@ -10,17 +10,16 @@ from statistics import median
 from vramledger.experiment.ladder import Ladder, bracket
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Experiment, Stage
+from vramledger.experiment.settling import SETTLES, settle_s
 
 RAISES = 2
 """Stages until a ladder meets a load that misses the aims, on average: it begins at a quarter of what the warm-up says, or at the knee before it."""
 LONGER = 4.0
 """By how much rarer mixed requests come than short ones, before any mixed ones were sent."""
 DRAIN_S = 5.0
-SETTLE_S, SETTLE_REQUESTS, LONGEST_SETTLE_S = 15.0, 8, 60.0
-"""Around a restart load is sent five times for as long as this many requests take to come."""
 LEAST_PER_S = 0.05
 _LADDERS = (Step.SHORT, Step.MIXED)
-_APART = {Step.PREFIX: 2, Step.DISTURBED: 2}
+_APART = {Step.PREFIX: 2, Step.DISTURBED: 3}
 
 
 def remaining_s(found: Experiment) -> float:
@@ -42,8 +41,7 @@ def _of_step(found: Experiment, step: Step) -> float:
         return 0.0 if done else plan.steady_s + DRAIN_S
     if step is Step.RESTART and found.target.launched:
         per_s = max(_per_s(found, Step.MIXED) * plan.steady_load / 2, LEAST_PER_S)
-        settle_s = max(min(plan.stage_s, SETTLE_S), min(SETTLE_REQUESTS / per_s, LONGEST_SETTLE_S))
-        return 2 * _start_s(found) + 5 * settle_s
+        return 2 * _start_s(found) + SETTLES * settle_s(plan, per_s)
     return 0.0
 
 

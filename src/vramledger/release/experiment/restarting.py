@@ -12,6 +12,7 @@ from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.record_file import write_records
 from vramledger.experiment.replacing import Load, Replaced, not_replaced, restarted, rolled
 from vramledger.experiment.served import Served
+from vramledger.experiment.settling import settle_s
 from vramledger.release.experiment.climbing import steady_per_s
 from vramledger.release.experiment.failing import failure_in
 from vramledger.release.experiment.guard import EngineEnded
@@ -21,10 +22,6 @@ from vramledger.release.experiment.work import Skipped, Work
 
 SHARE = 0.5
 """Of the steady load, for each instance: for a while two share one machine."""
-SETTLE_S = 15.0
-SETTLE_REQUESTS = 8
-LONGEST_SETTLE_S = 60.0
-"""Long enough for some requests to come before and after."""
 WHY_NOT = "the engine was not started here (--launch)"
 
 
@@ -34,13 +31,12 @@ def restart(work: Work, live: Live) -> None:
         work.add_checks(*not_replaced(WHY_NOT, work.clock()))
         raise Skipped(WHY_NOT)
     per_s = steady_per_s(work, live) * SHARE
-    settle_s = max(min(work.plan.stage_s, SETTLE_S), min(SETTLE_REQUESTS / per_s, LONGEST_SETTLE_S))
     for number, (name, replacing) in enumerate((("restart", restarted), ("rolling-update", rolled))):
         found = replacing(
             live.launched,
             live.watching,
             _load(work, live, per_s, number),
-            settle_s=settle_s,
+            settle_s=settle_s(work.plan, per_s),
             ready_s=live.order.ready_s,
             told=work.told,
         )
