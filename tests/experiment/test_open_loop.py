@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.client import until
 from gateway.engine import DONE, EVENT_STREAM, USAGE, WORD, Call, Engine, Script, event
 from vramledger.experiment.answer import Answer, Question
-from vramledger.experiment.open_loop import OpenLoop
+from vramledger.experiment.open_loop import ENDLESS, NO_OUTPUT, SILENT, OpenLoop
 from vramledger.experiment.retry_after import LONGEST_RETRY_S, retry_after_s
 from vramledger.gateway.settings import Upstream
 
@@ -106,6 +106,65 @@ def test_a_refusal_is_heeded_as_often_as_allowed() -> None:
 def test_a_stream_that_began_well_may_end_badly(events: tuple[bytes, ...], error: str) -> None:
     (answer,) = answers(lambda call: call.stream(*events), [asked(1)])
     assert (answer.status, answer.whole, answer.error) == (200, False, error)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda call: call.whole(b"<html><h1>It works!</h1></html>"),
+        lambda call: call.whole(b'{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 64}}'),
+        lambda call: call.stream(DONE),
+        lambda call: call.stream(event({"choices": [], "usage": USAGE}), DONE),
+    ],
+)
+def test_what_ends_well_and_says_nothing_is_no_answer(script: Script) -> None:
+    (answer,) = answers(script, [asked(1)])
+    assert (answer.status, answer.whole, answer.error) == (200, False, NO_OUTPUT)
+    assert answer.first_token_ns == -1
+
+
+def test_a_model_that_ends_at_once_has_answered() -> None:
+    ended = event({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
+    count = event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}})
+    (answer,) = answers(lambda call: call.stream(ended, count, DONE), [asked(1)])
+    assert (answer.whole, answer.output_tokens, answer.first_token_ns) == (True, 1, -1)
+
+
+async def without_end(call: Call) -> None:
+    await call.write(EVENT_STREAM)
+    while True:
+        await call.chunk(WORD)
+        await asyncio.sleep(0.001)
+
+
+async def only_kept_open(call: Call) -> None:
+    await call.write(EVENT_STREAM)
+    while True:
+        await call.chunk(b": still there\n\n")
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("script", "bound", "limits", "error"),
+    [
+        (without_end, {"most_events": 20}, {}, ENDLESS),
+        (without_end, {}, {"longest_s": 0.3}, ENDLESS),
+        (without_end, {"first_token_within_ns": 60 * 10**9}, {"longest_s": 0.3}, ENDLESS),
+        (only_kept_open, {}, {"silence_s": 0.3}, SILENT),
+    ],
+)
+def test_an_answer_without_an_end_is_waited_for_only_so_long(
+    script: Script, bound: dict[str, int], limits: dict[str, float], error: str
+) -> None:
+    told: list[Answer] = []
+
+    async def story() -> None:
+        async with Engine(script) as engine, asyncio.timeout(60):
+            target = Upstream(host="127.0.0.1", port=engine.port)
+            await OpenLoop(target, told=told.append, **limits).run([asked(1, **bound)])  # type: ignore[arg-type]
+
+    asyncio.run(story())
+    assert [(answer.whole, answer.left, answer.error) for answer in told] == [(False, False, error)]
 
 
 def test_an_engine_that_goes_away_is_told() -> None:
@@ -217,10 +276,11 @@ def test_a_server_that_goes_away_in_the_middle_ends_no_other_request() -> None:
     [
         (b"0", b"", 0.0),
         (b"12", b"", 12.0),
-        (b"99999999999999999999", b"", LONGEST_RETRY_S),
+        (b"600", b"", LONGEST_RETRY_S),
+        (b"99999999999999999999", b"", None),  # nobody waits for that: it is a refusal
         (b"Mon, 30 Nov 2026 11:00:30 GMT", b"Mon, 30 Nov 2026 11:00:00 GMT", 30.0),
         (b"Mon, 30 Nov 2026 10:00:00 GMT", b"Mon, 30 Nov 2026 11:00:00 GMT", 0.0),
-        (b"Mon, 30 Nov 2099 10:00:00 GMT", b"Mon, 30 Nov 2026 11:00:00 -0000", LONGEST_RETRY_S),
+        (b"Mon, 30 Nov 2099 10:00:00 GMT", b"Mon, 30 Nov 2026 11:00:00 -0000", None),
         (b"Mon, 30 Nov 2026 11:00:30 GMT", b"", None),
         (b"soon", b"Mon, 30 Nov 2026 11:00:00 GMT", None),
         (b"-3", b"", None),

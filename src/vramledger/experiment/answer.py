@@ -14,7 +14,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A POST to be sent `at_ns` after the run began, whatever became of those before it.
 
     `body` is JSON, or what makes it shortly before it is sent; `headers` are added to the usual ones. Its client leaves after `leaves_after_ns`, without
-    a piece of output after `first_token_within_ns`, or once `leaves_after_events` pieces have come (None: it stays). `retries` is how often it
+    a piece of output after `first_token_within_ns`, or once `leaves_after_events` pieces have come (None: it stays). An answer of
+    more than `most_events` pieces is taken to have no end, and fails. `retries` is how often it
     asks again after a 429 or 503 that names a Retry-After, waiting as long as that says. `keeps_output` puts what was answered into the answer.
     """
 
@@ -26,6 +27,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     leaves_after_ns: int | None = None
     first_token_within_ns: int | None = None
     leaves_after_events: int | None = None
+    most_events: int | None = None
     retries: int = 0
     keeps_output: bool = False
 

@@ -17,6 +17,7 @@ from vramledger.experiment.answer import Answer, Question
 from vramledger.experiment.asking import Server, body_of, path_of
 from vramledger.experiment.lateness import Lateness
 from vramledger.experiment.served import Served
+from vramledger.experiment.told_counts import believed, most_pieces
 from vramledger.simulation.summary import Quantiles
 from vramledger.workload.request import Request, WorkloadHeader
 
@@ -27,6 +28,8 @@ __all__ = ["LoadRun", "Server", "run_load"]
 
 STOP_POLL_S = 0.1
 LONGEST_WORDS = 200
+SHORT = 2
+"""An output of less than its length by this is not the one that was asked for."""
 LATE_NS = 20_000_000
 """An event loop that is more behind than this has something to say of first tokens."""
 
@@ -132,6 +135,8 @@ class _Stage:
                 self._children.setdefault(request.parent, []).append(number)
         self._is_text = is_text(server, requests)
         self._untold = 0
+        self._unlikely = 0
+        self._short = 0
         self.ask: Callable[[Question], None] = _nobody
         self.served: list[Served] = []
 
@@ -148,6 +153,11 @@ class _Stage:
         number = answer.number
         row = served_of(self._requests[number], answer, kind=self._kind)
         self.served.append(row)
+        self._unlikely += (
+            row.output_tokens != answer.output_tokens or row.prompt_tokens != answer.prompt_tokens
+        )
+        said_tokens = row.events if row.output_tokens is None else row.output_tokens
+        self._short += row.whole and SHORT * said_tokens < row.asked_output_tokens
         if number in self._children:
             self._prompts.heard(answer)
             said = answer.output
@@ -172,6 +182,15 @@ class _Stage:
                 f"of {self._untold:,} answers that were gone on from the engine did not tell what they said: other text stands in their "
                 "place, of which a prefix cache holds nothing"
             )
+        if self._unlikely:
+            found.append(
+                f"of {self._unlikely:,} answers the engine's own count of tokens cannot be true: pieces of output are counted in its place"
+            )
+        if self._short and self._server.forces_length:
+            found.append(
+                f"{self._short:,} of {len(self.served):,} answers ended before half of the length that was asked for, which this engine is told to "
+                "keep: the load was lighter than it was to be"
+            )
         if not self._server.forces_length:
             found.append(
                 "outputs end where the model ends them, for this engine is not known to be told otherwise"
@@ -189,6 +208,7 @@ class _Stage:
             path=path_of(self._server, keeps_output=keeps),
             leaves_after_ns=min(leaves, default=None),
             first_token_within_ns=request.first_token_deadline_ns,
+            most_events=most_pieces(request),
             retries=self._retries,
             keeps_output=keeps,
         )
@@ -211,7 +231,8 @@ def is_text(server: Server, requests: Sequence[Request]) -> bool:
 
 
 def served_of(request: Request, answer: Answer, *, kind: str = "") -> Served:
-    """A row of the records."""
+    """A row of the records. Counts that cannot be true are not in it."""
+    counts = believed(request, answer)
     return Served(
         number=answer.number,
         kind=kind,
@@ -226,9 +247,9 @@ def served_of(request: Request, answer: Answer, *, kind: str = "") -> Served:
         longest_gap_ns=answer.longest_gap_ns,
         asked_prompt_tokens=request.prompt_tokens,
         asked_output_tokens=request.output_tokens,
-        prompt_tokens=answer.prompt_tokens,
-        cached_prompt_tokens=answer.cached_prompt_tokens,
-        output_tokens=answer.output_tokens,
+        prompt_tokens=counts.prompt_tokens,
+        cached_prompt_tokens=counts.cached_prompt_tokens,
+        output_tokens=counts.output_tokens,
         events=answer.events,
         cancel_ns=request.cancel_ns,
         first_token_deadline_ns=request.first_token_deadline_ns,

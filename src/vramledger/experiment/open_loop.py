@@ -23,8 +23,15 @@ from vramledger.gateway.upstream_connection import UpstreamConnection
 from vramledger.gateway.upstream_pool import UpstreamPool, UpstreamUnreachable
 
 NS_PER_S = 1_000_000_000
+LONGEST_S = 3600.0
 STOPPED = "stopped"
 """The error of a request that was under way when all was stopped."""
+SILENT = "silent"
+"""The error of a request of which nothing was heard for `silence_s`."""
+ENDLESS = "endless"
+"""The error of an answer that did not end in `longest_s`, or went on far past the length that was asked for."""
+NO_OUTPUT = "no output"
+"""The error of an answer that ended as it should without a piece of output: a page of something else, or an empty stream."""
 AHEAD = 16
 """Bodies that are made before their time."""
 EARLY_S = 0.001
@@ -39,7 +46,8 @@ class OpenLoop:
     """Asks one server. `told` is given each answer as it ends, in that order, and may `ask` what follows from it.
 
     A request is sent on a connection of its own or on one that is idle, as client libraries do; one that the server had closed meanwhile
-    is replaced once. `silence_s` without a byte ends a request.
+    is replaced once. `silence_s` without a piece of output ends a request (a comment that keeps a connection open is none), and so
+    does `longest_s`.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class OpenLoop:
         *,
         told: Callable[[Answer], None],
         silence_s: float = 600.0,
+        longest_s: float = LONGEST_S,
         connect_ms: int = 10_000,
         tls: ssl.SSLContext | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -55,6 +64,7 @@ class OpenLoop:
         self._target = target
         self._told = told
         self._silence_s = silence_s
+        self._longest_s = longest_s
         self._clock_ns = clock_ns
         self._began_ns = 0
         self._counters = Counters()
@@ -153,17 +163,23 @@ class OpenLoop:
             limit(question.leaves_after_ns),
             limit(question.first_token_within_ns),
         )
-        limits = [one for one in (stays_until, first_token_until) if one is not None]
+        ends_at = now_s + self._longest_s
+        stays_until = None if stays_until is None or stays_until > ends_at else stays_until
         try:
-            async with asyncio.timeout_at(min(limits, default=None)) as patience:
+            async with asyncio.timeout_at(
+                min(one for one in (stays_until, first_token_until, ends_at) if one is not None)
+            ) as patience:
 
                 def began() -> None:
                     if first_token_until is not None and not patience.expired():
-                        patience.reschedule(stays_until)
+                        patience.reschedule(ends_at if stays_until is None else stays_until)
 
                 await self._answered(question, body, answer, began)
         except TimeoutError:
-            answer.left = not answer.waits_to_retry
+            if asyncio.get_running_loop().time() < ends_at:
+                answer.left = not answer.waits_to_retry
+            else:
+                answer.error = answer.error or ENDLESS
         except asyncio.CancelledError:
             answer.left, answer.error = True, STOPPED
             raise
@@ -215,7 +231,7 @@ class OpenLoop:
             try:
                 silent = await self._heard_out(hearing)
                 if silent is None:
-                    answer.error = "silent"
+                    answer.error = SILENT
                     return None
             finally:
                 connection.leave(hearing)
@@ -265,7 +281,8 @@ class _Hearing:
         self._connection = connection
         self._keeps_output = question.keeps_output
         self._began = began
-        self._most_events = question.leaves_after_events
+        self._leaves_after = question.leaves_after_events
+        self._most_events = question.most_events
         self._answer = answer
         self._now_ns = now_ns
         self._reading: StreamReading | WholeReading | None = None
@@ -290,7 +307,7 @@ class _Hearing:
         before = reading.output_events
         reading.feed(data)
         if reading.output_events > before:
-            now_ns = self._now_ns()
+            now_ns, self.heard_s = self._now_ns(), self._loop_s()
             if answer.first_token_ns < 0:
                 answer.first_token_ns = now_ns
                 self._began()
@@ -299,16 +316,15 @@ class _Hearing:
             answer.last_token_ns = now_ns
 
     def answer_flush(self) -> None:
-        self.heard_s = self._loop_s()
-        reading = self._reading
-        if (
-            self._most_events is not None
-            and reading is not None
-            and reading.output_events >= self._most_events
-        ):
+        events = 0 if self._reading is None else self._reading.output_events
+        if self._most_events is not None and events > self._most_events:
+            self._answer.error = ENDLESS
+        elif self._leaves_after is not None and self._reading is not None and events >= self._leaves_after:
             self._answer.left = True
-            self._connection.leave(self)
-            self._end(silent=False)
+        else:
+            return
+        self._connection.leave(self)
+        self._end(silent=False)
 
     def answer_ended(self) -> None:
         reading, answer = self._reading, self._answer
@@ -316,12 +332,15 @@ class _Hearing:
         if isinstance(reading, WholeReading):
             reading.end()
         answer.whole = answer.status == 200 and reading.error is None
-        if isinstance(reading, WholeReading) and answer.whole:
+        if isinstance(reading, WholeReading) and answer.whole and reading.output_events:
             answer.first_token_ns = answer.last_token_ns = self._now_ns()
         if isinstance(reading, StreamReading):
             answer.whole = answer.whole and reading.finished
             if not answer.whole and reading.error is None and answer.status == 200:
                 answer.error = "the stream ended without saying so"
+        # A model that ends at once says so by a count of one token, of which no text is told.
+        if answer.whole and not reading.output_events and reading.output_tokens != 1:
+            answer.whole, answer.error = False, NO_OUTPUT
         self._end(silent=False)
 
     def answer_failed(self, reason: str, *, silent: bool) -> None:

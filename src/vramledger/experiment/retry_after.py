@@ -10,14 +10,18 @@ LONGEST_RETRY_S = 600.0
 
 
 def retry_after_s(retry_after: bytes, date: bytes) -> float | None:
-    """Seconds to wait, from the headers Retry-After and Date; None where the first says nothing that can be heeded. A date is
-    counted from the second: without it nobody knows the server's clock."""
+    """Seconds to wait, from the headers Retry-After and Date; None where the first says nothing that can be heeded, or a
+    longer time than anybody waits: that is a refusal. A date is counted from the second: without it nobody knows the server's clock."""
     if retry_after.isdigit():
-        return min(float(int(retry_after[:9])), LONGEST_RETRY_S)
+        return _heeded(float(int(retry_after[:9])))
     then, now = _instant(retry_after), _instant(date)
     if then is None or now is None:
         return None
-    return min(max((then - now).total_seconds(), 0.0), LONGEST_RETRY_S)
+    return _heeded(max((then - now).total_seconds(), 0.0))
+
+
+def _heeded(seconds: float) -> float | None:
+    return seconds if seconds <= LONGEST_RETRY_S else None
 
 
 def _instant(header: bytes) -> datetime | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from vramledger.experiment.answer import Answer, Question
-from vramledger.experiment.open_loop import OpenLoop
+from vramledger.experiment.open_loop import ENDLESS, SILENT, OpenLoop
+from vramledger.experiment.told_counts import SPARE_PIECES
 from vramledger.gateway.settings import Upstream
 
 SHORT_PROMPT_TOKENS = 16
@@ -120,7 +121,8 @@ def warm_up(
 ) -> WarmUp:
     """Asks each shape twice, a long one once, with prompts that share no beginning. `check` is called after each and may raise where the engine is gone.
 
-    What an engine answers with an error is counted, and raises nothing.
+    What an engine answers with an error is counted, and raises nothing. After one that it does not answer at all, or answers without an end,
+    no other shape is asked.
     """
     prompts = _Prompts(vocab_size, seed)
     seen: list[ShapeSeen] = []
@@ -128,22 +130,26 @@ def warm_up(
         told(f"warming up: {shape.name}")
         first = asyncio.run(_asked(target, model, shape, prompts))
         check()
-        first_ns = _length_ns(first)
         again: list[Answer] = []
-        if first_ns <= AGAIN_WITHIN_NS:
+        is_lost = any(answer.error in (SILENT, ENDLESS) for answer in first)
+        if not is_lost and _length_ns(first) <= AGAIN_WITHIN_NS:
             again = asyncio.run(_asked(target, model, shape, prompts))
             check()
-        bad = [answer for answer in (*first, *again) if not answer.whole]
-        seen.append(
-            ShapeSeen(
-                shape=shape,
-                first_ns=first_ns,
-                again_ns=_length_ns(again) if again else None,
-                failed=len(bad),
-                problem=_problem(bad[0]) if bad else "",
-            )
-        )
+        seen.append(_seen(shape, first, again))
+        if is_lost:
+            break
     return WarmUp(shapes=tuple(seen), short_per_s=_short_per_s(seen))
+
+
+def _seen(shape: Shape, first: Sequence[Answer], again: Sequence[Answer]) -> ShapeSeen:
+    bad = [answer for answer in (*first, *again) if not answer.whole]
+    return ShapeSeen(
+        shape=shape,
+        first_ns=_length_ns(first),
+        again_ns=_length_ns(again) if again else None,
+        failed=len(bad),
+        problem=_problem(bad[0]) if bad else "",
+    )
 
 
 def _short_per_s(seen: list[ShapeSeen]) -> float:
@@ -164,6 +170,7 @@ async def _asked(target: Upstream, model: str, shape: Shape, prompts: _Prompts) 
             number=number,
             at_ns=0,
             path="/v1/completions",
+            most_events=2 * shape.output_tokens + SPARE_PIECES,
             body=_body(
                 model, same if shape.repeats_prompt else prompts.new(shape.prompt_tokens), shape.output_tokens
             ),
@@ -191,7 +198,7 @@ def _body(model: str, prompt: list[int], output_tokens: int) -> bytes:
     )
 
 
-def _length_ns(answers: list[Answer]) -> int:
+def _length_ns(answers: Sequence[Answer]) -> int:
     """Of requests sent together from the first to the last; of those one after the other their sum is of no use, and the longest is taken."""
     return max((answer.end_ns for answer in answers), default=0)
 
