@@ -40,7 +40,6 @@ def launch_words(text: str, *, model: str, host: str, port: int) -> tuple[str, .
         raise FlagError(
             f"--launch cannot be read: {problem}; it may hold {{model}}, {{host}} and {{port}}",
             flag="launch",
-            value=text[:200],
         ) from None
     if not words:
         raise FlagError("--launch is empty; give the engine's command", flag="launch")
@@ -173,10 +172,7 @@ class EngineProcess:
             return
 
     def _ending(self) -> str:
-        code = self.exit_code
-        if code is not None and code < 0:
-            return f"signal {signal.Signals(-code).name}"
-        return f"exit code {code}"
+        return ending_of(self.exit_code)
 
     def _died(self, what: str) -> EngineDied:
         tail = ""
@@ -211,6 +207,16 @@ def signals_later() -> Iterator[None]:
             signal.signal(sign, signal.SIG_DFL if handler is None else handler)
     for number in came:
         signal.raise_signal(number)
+
+
+def ending_of(exit_code: int | None) -> str:
+    """ "signal SIGKILL", "exit code 3"."""
+    if exit_code is None or exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-exit_code}"
 
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:

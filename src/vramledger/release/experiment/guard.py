@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 
+from vramledger.errors import SourceError
 from vramledger.experiment.launch import Launched
-from vramledger.telemetry.engine_process import is_healthy
+from vramledger.telemetry.engine_process import ending_of, is_healthy
+from vramledger.telemetry.web import fetch
 
 POLL_S = 1.0
+LIMIT_S = 5.0
 PATIENCE_S = 30.0
 """An engine that computes may be slow to say that it is well; one that says nothing for so long is gone."""
 
@@ -70,7 +72,7 @@ class Guard:
         began_s = self._clock()
         while not self._is_well():
             if (code := self._exit_code()) is not None:
-                self.words = f"the engine ended with {_ending(code)}"
+                self.words = f"the engine ended with {ending_of(code)}"
                 return
             if self._clock() - began_s > self._patience_s:
                 self.words = f"the engine did not answer for {self._patience_s:g} s"
@@ -81,11 +83,19 @@ class Guard:
                 time.sleep(POLL_S / 4)
 
     def _is_well(self) -> bool:
-        return self._exit_code() is None and is_healthy(self._url, timeout_s=5.0)
+        if self._launched is None:
+            return _answers(self._url)
+        return self._exit_code() is None and is_healthy(self._url, timeout_s=LIMIT_S)
 
     def _exit_code(self) -> int | None:
         return None if self._launched is None else self._launched.process.exit_code
 
 
-def _ending(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+def _answers(url: str) -> bool:
+    """Whether somebody is there and does not say that he is unwell: not every server that was running already has a /health, or shows it
+    to everybody."""
+    try:
+        status = fetch(f"{url}/health", limit_s=LIMIT_S).status
+    except SourceError:
+        return False
+    return status < 500
