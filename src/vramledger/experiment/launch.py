@@ -25,7 +25,7 @@ class Launched:
     """A command that becomes an engine at an address of this machine; a context, which ends it.
 
     `text` is the user's own command with {model}, {host} and {port}. Every start has a log of its own in `folder`: engine.log,
-    engine-2.log and so on, after those that are there.
+    engine-2.log and so on, after those that are there. `token` is what its metrics are asked with.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Launched:
         port: int | None = None,
         engine: str | None = None,
         environment: Mapping[str, str] | None = None,
+        token: str | None = None,
     ) -> None:
         """Raises FlagError for a text that cannot be read."""
         self.text = text
@@ -48,6 +49,7 @@ class Launched:
         self.command = launch_words(text, model=model, host=HOST, port=self.port)
         self.logs: tuple[Path, ...] = ()
         """Of its starts, the last one last."""
+        self._token = token
         self._environment = dict(environment or {})
         self._process: EngineProcess | None = None
         self._watched: tuple[str, ...] = ()
@@ -73,7 +75,12 @@ class Launched:
     def beside(self) -> Launched:
         """Another instance by the same command, on a port of its own."""
         return Launched(
-            self.text, folder=self.folder, model=self.model, engine=self.engine, environment=self._environment
+            self.text,
+            folder=self.folder,
+            model=self.model,
+            engine=self.engine,
+            environment=self._environment,
+            token=self._token,
         )
 
     def start(
@@ -97,7 +104,7 @@ class Launched:
             self._note = note_started(self.folder, self._process.pid)
             self._watched = (
                 watching.process(self._process.pid),
-                watching.engine(self.url, engine=self.engine),
+                watching.engine(self.url, engine=self.engine, token=self._token),
             )
             watching.follow(log, engine=self.engine)
             waited_s = self._process.wait_ready(ready_s, told=_each_second(told, f"starting {name}"))

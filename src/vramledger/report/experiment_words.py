@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import median
 from typing import Literal
@@ -21,10 +20,10 @@ from vramledger.report.quantity_words import (
     time_text,
     trimmed,
 )
+from vramledger.telemetry.command_words import without_secrets
 from vramledger.units import counted, format_bytes
 
 Style = Literal["good", "unsure", "bad", ""]
-_SECRET = re.compile(r"(?i)(key|token|secret|passw)s?$")
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,18 +194,8 @@ def model_name(found: Experiment) -> str:
 
 
 def launch_text(words: Sequence[str]) -> str:
-    """A command as it may be shown: what stands after a word that names a key, a token or a password is left out."""
-    out: list[str] = []
-    is_secret = False
-    for word in words:
-        name, equals, value = word.partition("=")
-        secret = _SECRET.search(name) is not None
-        if is_secret and not word.startswith("-"):
-            out.append("…")
-        else:
-            out.append(f"{name}=…" if secret and equals and value else word)
-        is_secret = secret and not equals and word.startswith("-")
-    return " ".join(out)
+    """A command as it may be shown."""
+    return " ".join(without_secrets(words))
 
 
 def conditions_of(found: Experiment) -> list[tuple[str, str]]:

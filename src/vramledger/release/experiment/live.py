@@ -111,7 +111,9 @@ def live_engine(order: Order, watching: Watching, told: Told) -> Iterator[Live]:
         assert order.target is not None
         yield _found(order, watching, None, order.target)
         return
-    with Launched(order.launch, folder=order.out, model=order.model or "", engine=order.engine) as launched:
+    with Launched(
+        order.launch, folder=order.out, model=order.model or "", engine=order.engine, token=order.key or None
+    ) as launched:
         _, started = launched.start(watching, ready_s=order.ready_s, told=told)
         live = _found(order, watching, launched, launched.url)
         live.started = started

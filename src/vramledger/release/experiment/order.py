@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -11,11 +10,11 @@ from msgspec.structs import replace
 
 from vramledger.errors import FlagError, InputError
 from vramledger.experiment.plan import ExperimentPlan
+from vramledger.telemetry.command_words import without_secrets
 from vramledger.telemetry.engine_process import launch_words
 from vramledger.telemetry.web import checked_url
 
 HOST = "127.0.0.1"
-_SECRET = re.compile(r"api.?key|token$|secret|password|credential", re.IGNORECASE)
 EXTRA = "the experiment's libraries are not installed: pip install 'vramledger[experiment]'"
 
 
@@ -41,7 +40,7 @@ class Order(Struct, frozen=True, kw_only=True):
     ready_s: float = 900.0
 
     def __repr__(self) -> str:
-        return f"Order({self.target or self.launch!r}, out={str(self.out)!r})"
+        return f"Order({self.target or launched_words(self)!r}, out={str(self.out)!r})"
 
 
 def checked_order(order: Order) -> Order:
@@ -67,8 +66,8 @@ def checked_order(order: Order) -> Order:
 
 
 def launched_words(order: Order) -> tuple[str, ...]:
-    """The command with its model, its host and port left open; empty where an engine is asked that runs. Raises FlagError for one
-    that cannot be read."""
+    """The command with its model, its host and port left open, as it may be kept: without keys that are named in it. Empty where an engine
+    is asked that runs. Raises FlagError for one that cannot be read."""
     if order.launch is None:
         return ()
     if "{port}" not in order.launch:
@@ -78,16 +77,7 @@ def launched_words(order: Order) -> tuple[str, ...]:
     if "{model}" in order.launch and order.model is None:
         raise FlagError("--launch has {model}; say which by --model", flag="model")
     launch_words(order.launch, model=order.model or "", host=HOST, port=1)
-    words = [word.replace("{model}", order.model or "") for word in shlex.split(order.launch)]
-    return tuple(_without_secret(word, before) for word, before in zip(words, ["", *words], strict=False))
-
-
-def _without_secret(word: str, before: str) -> str:
-    """A word of a command as it may be kept: NAME=value and --name value show no value where the name is of a secret."""
-    name, equals, _ = word.partition("=")
-    if equals and _SECRET.search(name):
-        return f"{name}=..."
-    return "..." if before.startswith("-") and "=" not in before and _SECRET.search(before) else word
+    return without_secrets([word.replace("{model}", order.model or "") for word in shlex.split(order.launch)])
 
 
 def need_libraries() -> None:
