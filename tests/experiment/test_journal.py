@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from experiments import whole_experiment
 from vramledger.errors import InputError
 from vramledger.experiment.journal import (
     JOURNAL,
@@ -22,7 +23,7 @@ from vramledger.experiment.journal import (
     refuse_changed,
 )
 from vramledger.experiment.plan import ExperimentPlan, Step
-from vramledger.experiment.result import Experiment, Failure, Snapshot, StepState, Target
+from vramledger.experiment.result import Experiment, Failure, LoadFigures, Snapshot, StepState, Target
 
 BEGUN = Experiment(
     began_s=1.0, plan=ExperimentPlan(), target=Target(url="http://a:1", engine_url="http://a:1", model="m")
@@ -134,3 +135,24 @@ def test_any_file_is_an_experiment_or_refused(
             assert isinstance(read_experiment(path), Experiment)
         except InputError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"per_s": 1e308}, "the load is 1e\\+308 requests"),
+        ({"per_s": 0.0}, "the load is 0 requests"),
+        ({"seconds": -1.0}, "for -1 s"),
+        ({"measured": LoadFigures(offered=1, good=2)}, "counts are of no requests"),
+        ({"measured": LoadFigures(offered=1, refused=-1)}, "counts are of no requests"),
+        ({"forecast": LoadFigures(prompt_tokens=2**70)}, "larger than any stage's"),
+    ],
+)
+def test_figures_that_no_stage_has_are_refused(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    stage = whole_experiment().stages[0]
+    path = tmp_path / JOURNAL
+    path.write_bytes(experiment_bytes(replace(BEGUN, stages=(stage,))))
+    assert read_experiment(path).stages == (stage,)
+    path.write_bytes(experiment_bytes(replace(BEGUN, stages=(replace(stage, **change),))))
+    with pytest.raises(InputError, match=says):
+        read_experiment(path)

@@ -21,6 +21,8 @@ from vramledger.telemetry.web import LIMIT_S, checked_url, fetch
 MOST_MODELS = 1000
 MOST_VOCAB = 1 << 24
 _OPTIONAL_PATHS = ("/server_info?",)
+MOST_CONTEXT = 1 << 26
+"""Tokens of a request; a server that tells of more is not believed, for prompts of that length are to be made."""
 _CONFIG_LIMIT_BYTES = 4 << 20
 _ANSWER_LIMIT_BYTES = 8 << 20
 _VOCAB_SETTINGS = ("meta_n_vocab", "vocab_size")
@@ -78,8 +80,10 @@ def find_instance(
         )
     capacity = _capacity(told, asked_url)
     settings = dict(told.settings)
-    vocab_size = _first_count(settings, _VOCAB_SETTINGS) or _vocab_of_folder(told.model)
-    context_len = _first_count(settings, _LENGTH_SETTINGS) or (capacity.max_model_len if capacity else None)
+    vocab_size = _first_count(settings, _VOCAB_SETTINGS, MOST_VOCAB) or _vocab_of_folder(told.model)
+    context_len = _first_count(settings, _LENGTH_SETTINGS, MOST_CONTEXT)
+    if context_len is None and capacity is not None and 0 < (capacity.max_model_len or 0) <= MOST_CONTEXT:
+        context_len = capacity.max_model_len
     if context_len is None:
         notes.append(f"{asked_url} does not tell how long a request may be")
     if pid is None and not is_gateway:
@@ -203,10 +207,12 @@ def _capacity(told: Measurement, where: str) -> Capacity | None:
         return None
 
 
-def _first_count(settings: dict[str, str | int | float | bool], names: tuple[str, ...]) -> int | None:
+def _first_count(
+    settings: dict[str, str | int | float | bool], names: tuple[str, ...], most: int
+) -> int | None:
     for name in names:
         value = settings.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most:
             return value
     return None
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from vramledger.errors import InputError
+from vramledger.errors import InputError, shorter
 from vramledger.experiment.plan_file import differences
-from vramledger.experiment.result import SCHEMA_VERSION, Experiment, Target
+from vramledger.experiment.result import SCHEMA_VERSION, Experiment, Stage, Target
 from vramledger.models.sources.bounded_file import read_whole, shown
 from vramledger.whole_file import unwritten, whole_file
 
@@ -25,6 +25,8 @@ RECORDS = "records"
 LOCK = ".lock"
 LIMIT_BYTES = 64 * 2**20
 MOST_KEPT = 1000
+MOST_PER_S, MOST_S = 1e9, 1e9
+MOST_REQUESTS, MOST_TOKENS = 10**9, 10**18
 
 
 class Journal:
@@ -107,9 +109,17 @@ def read_experiment(path: Path) -> Experiment:
                 file=where,
                 key="schema_version",
             )
-        return msgspec.json.decode(data, type=Experiment)
+        experiment = msgspec.json.decode(data, type=Experiment)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise InputError(f"{where} is no experiment: {problem}", file=where, reason=str(problem)) from None
+    for stage in experiment.stages:
+        if reason := _impossible(stage):
+            raise InputError(
+                f"{where} is no experiment: of stage {shorter(stage.name)} {reason}",
+                file=where,
+                reason=reason,
+            )
+    return experiment
 
 
 def experiment_bytes(experiment: Experiment) -> bytes:
@@ -150,6 +160,22 @@ def is_blank(found: Experiment) -> bool:
     """Whether nobody was asked yet: an address or a command that was mistyped binds nobody."""
     begun = any(one.state != "skipped" for one in found.steps)
     return not (begun or found.stages or found.snapshots or found.failure)
+
+
+def _impossible(stage: Stage) -> str:
+    """What no stage can have, as a file that was edited may."""
+    if not (0 < stage.per_s <= MOST_PER_S and 0 < stage.seconds <= MOST_S):
+        return f"the load is {stage.per_s:g} requests a second for {stage.seconds:g} s"
+    for figures in (stage.measured, stage.forecast):
+        if figures is None:
+            continue
+        parts = (figures.finished, figures.refused, figures.failed, figures.left)
+        tokens = (figures.prompt_tokens, figures.output_tokens)
+        if min(*parts, *tokens, figures.good) < 0 or figures.good > figures.offered:
+            return "the counts are of no requests"
+        if max(figures.offered, sum(parts)) > MOST_REQUESTS or max(tokens) > MOST_TOKENS:
+            return "the counts are larger than any stage's"
+    return ""
 
 
 class _Version(msgspec.Struct):
