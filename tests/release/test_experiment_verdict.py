@@ -147,5 +147,5 @@ def test_a_secret_in_a_command_is_not_kept() -> None:
         )
     )
     assert words == (
-        "env", "HF_TOKEN=...", "serve", "--api-key", "...", "--api-key=...", "--max-tokens", "5", "--port", "{port}",
+        "env", "HF_TOKEN=…", "serve", "--api-key", "…", "--api-key=…", "--max-tokens", "5", "--port", "{port}",
     )  # fmt: skip
