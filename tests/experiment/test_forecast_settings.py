@@ -130,3 +130,15 @@ def test_an_engine_that_says_nothing_of_its_pool_is_not_foretold() -> None:
         forecast_settings(None, told("vllm"))
     with pytest.raises(InputError, match="is not simulated"):
         forecast_settings(None, None, PoolConfirmed(engine_tokens=4096), engine="transformers")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        told("vllm", 2**40, 16, max_model_len=512),
+        told("vllm", 100, 16, max_model_len=512, max_num_seqs=2**40),
+    ],
+)
+def test_what_no_server_has_is_not_simulated(said: Measurement) -> None:
+    with pytest.raises(InputError, match="more than any server has"):
+        forecast_settings(None, said, engine="vllm")

@@ -59,6 +59,9 @@ LIMITS = {
     "tensorrt-llm": {"max_num_tokens": "max_num_batched_tokens", "max_batch_size": "max_num_seqs"},
 }
 """The engines' names, in logs and answers, of what the simulator's scheduler is bound by."""
+MOST_BLOCKS = 1 << 31
+MOST_SEQS = 1 << 20
+"""No server has more; what tells of more is not simulated."""
 SWITCHES = {
     "enable_prefix_caching": "prefix_caching",
     "enable_chunked_prefill": "chunked_prefill",
@@ -111,6 +114,12 @@ def forecast_settings(
     scheduler = _as_told(scheduler, LIMITS.get(name, {}), settings, notes)
     if not scheduler.chunked_prefill and scheduler.max_num_batched_tokens < scheduler.max_model_len:
         scheduler = replace(scheduler, max_num_batched_tokens=scheduler.max_model_len)
+    if scheduler.max_num_seqs > MOST_SEQS or max(layout.num_blocks, scheduler.max_model_len) > MOST_BLOCKS:
+        raise InputError(
+            f"{where} tells of {scheduler.max_num_seqs:,} requests at once of at most {scheduler.max_model_len:,} tokens in "
+            f"{layout.num_blocks:,} blocks, more than any server has",
+            source=where,
+        )
     return ForecastSettings(
         settings=SimulationSettings(layout=layout, scheduler=scheduler, step=step or NOTHING_MEASURED),
         knows_step=step is not None,
