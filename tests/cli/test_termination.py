@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from vramledger.cli.termination import TERMINATED, ends_when_told
+from vramledger.cli.termination import ends_when_told
 
 IMPORTING = """
 kill()
@@ -19,7 +19,8 @@ for _ in range(1000):
 went_on.append(True)
 """
 BOTH = pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+    ("number", "raised"),
+    [(signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
 )
 
 
@@ -53,9 +54,19 @@ def test_a_signal_raises_at_once_and_what_was_is_put_back(number: int, raised: t
     with pytest.raises(raised) as found, ends_when_told():
         os.kill(os.getpid(), number)
         sleep_till_told()
-    assert getattr(found.value, "code", TERMINATED) == TERMINATED
+    assert getattr(found.value, "code", 128 + number) == 128 + number
     assert signal.getsignal(number) is before
     assert sys.unraisablehook is hook
+
+
+def test_a_terminal_that_is_closed_ends_nothing_that_was_to_outlive_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with ends_when_told():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_sigterm_leaves_the_clearing_away_alone() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-TERMINATED = 128 + signal.SIGTERM
 _AGAIN_S = 0.01
 _IMPORTING = "<frozen importlib"
 
@@ -18,7 +17,8 @@ _IMPORTING = "<frozen importlib"
 @contextmanager
 def ends_when_told() -> Iterator[None]:
     """While it is open SIGTERM raises SystemExit with the code that a shell gives it, so that half a file and worker
-    processes are cleared away as after Ctrl-C; a second one does not disturb that. Ctrl-C raises KeyboardInterrupt as ever.
+    processes are cleared away as after Ctrl-C; a second one does not disturb that. So does SIGHUP, of a terminal that is closed,
+    where nobody said to ignore it. Ctrl-C raises KeyboardInterrupt as ever.
 
     Neither is raised where it would do harm or be lost, but a moment later: inside the import system, whose lock an exception
     between taking and guarding it leaves held for ever, and in callbacks that let nothing out (a destructor, a weak reference's).
@@ -33,8 +33,8 @@ def ends_when_told() -> Iterator[None]:
         if _is_importing(frame):
             _again(number)
             return
-        raised.append(SystemExit(TERMINATED) if number == signal.SIGTERM else KeyboardInterrupt())
-        if number == signal.SIGTERM:
+        raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
+        if number != signal.SIGINT:
             signal.signal(number, signal.SIG_IGN)
         raise raised[-1]
 
@@ -42,12 +42,15 @@ def ends_when_told() -> Iterator[None]:
         if not any(unraisable.exc_value is each for each in raised):
             hook_before(unraisable)
             return
-        number = signal.SIGTERM if isinstance(unraisable.exc_value, SystemExit) else signal.SIGINT
+        ended = unraisable.exc_value
+        number = int(ended.code or 0) - 128 if isinstance(ended, SystemExit) else signal.SIGINT
         signal.signal(number, end)
         _again(number)
 
     hook_before, sys.unraisablehook = sys.unraisablehook, lost
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, end)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, end)
     try:

@@ -190,7 +190,7 @@ class EngineProcess:
 
 @contextmanager
 def signals_later() -> Iterator[None]:
-    """SIGTERM and SIGINT that come while it is open are raised when it ends: a process that is started but not yet known
+    """SIGTERM, SIGINT and SIGHUP that come while it is open are raised when it ends: a process that is started but not yet known
     would be left behind. Signals are for the main thread; in another one this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -198,7 +198,8 @@ def signals_later() -> Iterator[None]:
     came: list[int] = []
     before = {
         sign: signal.signal(sign, lambda number, _: came.append(number))
-        for sign in (signal.SIGTERM, signal.SIGINT)
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(sign) is not signal.SIG_IGN
     }
     try:
         yield
