@@ -43,6 +43,7 @@ BURSTINESS = 3.0
 """Of arrivals in bursts, at least: the coefficient of variation of their gaps."""
 LEAVE = 0.25
 """The share of clients that leave, where clients leave."""
+MOST_PER_S = 1e7
 MOST_READ = 1_000_000
 """Requests of a trace that are held."""
 
@@ -106,8 +107,8 @@ def stage_requests(
 
     Raises InputError for an engine too small, a rate or time that is none, and arrivals "trace" without a trace.
     """
-    if not (per_s > 0 and seconds > 0):
-        raise InputError(f"a stage of {seconds:g} s at {per_s:g} requests a second sends nothing")
+    if not (0 < per_s <= MOST_PER_S and seconds > 0):
+        raise InputError(f"a stage of {seconds:g} s at {per_s:g} requests a second is none that can be sent")
     if kind is Kind.BURST:
         plan = replace(plan, arrivals="gamma", burstiness=max(plan.burstiness, BURSTINESS))
     longest = min(context_len, pool_tokens or context_len) - MARGIN_TOKENS
