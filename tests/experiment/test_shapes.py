@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused() -> None:
         stage(context_len=60)
     with pytest.raises(InputError, match="no trace"):
         stage(plan=ExperimentPlan(arrivals="trace"))
-    with pytest.raises(InputError, match="sends nothing"):
+    with pytest.raises(InputError, match="none that can be sent"):
         stage(per_s=0.0)
     together = Source(
         name="t",
