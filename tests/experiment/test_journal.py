@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from experiments import whole_experiment
 from vramledger.errors import InputError
+from vramledger.experiment.folder import JOURNAL
 from vramledger.experiment.journal import (
-    JOURNAL,
     experiment_bytes,
     is_blank,
     open_journal,

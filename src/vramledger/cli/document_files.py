@@ -125,7 +125,8 @@ def experiment_from(text: str) -> tuple[ExperimentFacts, SourceRecord]:
     """What an experiment found, out of its folder or its experiment.json."""
     from msgspec.structs import replace
 
-    from vramledger.experiment.journal import JOURNAL, read_experiment
+    from vramledger.experiment.folder import JOURNAL
+    from vramledger.experiment.journal import read_experiment
     from vramledger.manifest.experiment_facts import facts_of
     from vramledger.manifest.measured import utc
 

@@ -140,10 +140,11 @@ def _key(key_env: str | None) -> str:
 
 def _say_how_to_go_on(out: Path) -> None:
     from vramledger.cli.output import write_message
+    from vramledger.experiment.folder import JOURNAL, REPORT
     from vramledger.models.sources.bounded_file import shown
 
-    if (out / "experiment.json").exists():
-        write_message(f"what was found is kept in {shown(out)}, report.html too; the same command goes on")
+    if (out / JOURNAL).exists():
+        write_message(f"what was found is kept in {shown(out)}, {REPORT} too; the same command goes on")
 
 
 def _say_that_it_is_over(out: Path) -> None:
@@ -187,17 +188,18 @@ def _died(problem: EngineDied, *, as_json: bool) -> int:
 
 def _write_audit(out: Path) -> None:
     from vramledger.cli.document_files import manifest_from
+    from vramledger.experiment.folder import AUDIT, MANIFEST
     from vramledger.manifest.audit import Policy, audit
     from vramledger.report.audit_document import audit_document
     from vramledger.whole_file import write_document_file
 
-    path = out / "manifest.json"
+    path = out / MANIFEST
     if not path.exists():
         return
     manifest = manifest_from(str(path)).document
     policy = Policy.RELEASE
     document = audit_document(manifest, audit(manifest, policy=policy), policy=policy, file=str(path))
-    write_document_file(document, out / "audit.json")
+    write_document_file(document, out / AUDIT)
 
 
 def _print(found: Experiment, out: Path, *, as_json: bool) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from vramledger.errors import InputError, shorter
+from vramledger.experiment.folder import ENGINE_LOG, JOURNAL, RECORDS, SERIES
 from vramledger.experiment.plan_file import differences
 from vramledger.experiment.result import SCHEMA_VERSION, Experiment, Stage, Target
 from vramledger.models.sources.bounded_file import read_whole, shown
-from vramledger.whole_file import unwritten, whole_file
+from vramledger.whole_file import unwritten, write_whole
 
-JOURNAL = "experiment.json"
-RECORDS = "records"
 LOCK = ".lock"
 LIMIT_BYTES = 64 * 2**20
 MOST_KEPT = 1000
@@ -45,11 +44,7 @@ class Journal:
 
     def save(self, experiment: Experiment) -> None:
         """In the place of what was there: after a power failure it is the one or the other. Raises OutputError."""
-        try:
-            with whole_file(self.path) as file:
-                file.write(experiment_bytes(experiment))
-        except (OSError, ValueError) as problem:
-            raise unwritten(self.path, problem) from None
+        write_whole(self.path, experiment_bytes(experiment))
 
     def records_of(self, stage: str) -> tuple[Path, str]:
         """The file for the requests of a stage, and its name within the folder."""
@@ -192,7 +187,7 @@ def _refuse_other(folder: Path) -> None:
     if (folder / JOURNAL).exists():
         return
     others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
-    leftover = {RECORDS, "engine.log", "series.jsonl"}
+    leftover = {RECORDS, ENGINE_LOG, SERIES}
     if set(others) - leftover:
         raise InputError(
             f"{shown(folder)} has files but no experiment in it ({shown(sorted(set(others) - leftover)[0])}); give another folder",

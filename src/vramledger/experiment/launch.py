@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from vramledger.experiment.folder import ENGINE_LOG
 from vramledger.experiment.left_over import end_left_over, note_started
 from vramledger.experiment.result import Snapshot
 from vramledger.experiment.watching import Watching
@@ -141,7 +142,7 @@ def _each_second(told: Told, what: str) -> Callable[[float], None]:
 
 def _fresh_log(folder: Path) -> Path:
     for number in range(1, MOST_LOGS):
-        path = folder / ("engine.log" if number == 1 else f"engine-{number}.log")
+        path = folder / (ENGINE_LOG if number == 1 else f"engine-{number}.log")
         if not path.exists():
             return path
     return folder / f"engine-{MOST_LOGS}.log"

@@ -15,6 +15,7 @@ import msgspec
 from vramledger.errors import InputError
 from vramledger.experiment.answer import Answer, Question
 from vramledger.experiment.asking import Server, body_of, path_of
+from vramledger.experiment.extra import not_installed
 from vramledger.experiment.lateness import Lateness
 from vramledger.experiment.served import Served
 from vramledger.experiment.told_counts import believed, most_pieces
@@ -74,10 +75,7 @@ def run_load(
         from vramledger.experiment.prompts import IdPrompts
         from vramledger.experiment.text_prompts import TextPrompts
     except ImportError as problem:
-        raise InputError(
-            f"an experiment needs {problem.name}, which is not installed: pip install 'vramledger[experiment]'",
-            library=problem.name,
-        ) from None
+        raise not_installed(problem) from None
     from vramledger.gateway.open_files import allow_open_files
 
     for number, request in enumerate(requests):

@@ -25,6 +25,7 @@ from vramledger.experiment.builtin_cohorts import (
     short_cohorts,
     tool_cohorts,
 )
+from vramledger.experiment.extra import not_installed
 from vramledger.experiment.plan import ExperimentPlan, Kind
 from vramledger.experiment.replay import MOST_REQUESTS, replayed
 from vramledger.units import counted
@@ -68,7 +69,7 @@ def read_source(path: str | Path) -> Source:
     try:
         from vramledger.workload.columnar.reading import read_workload
     except ImportError as problem:
-        raise _not_installed(problem) from None
+        raise not_installed(problem) from None
     trace = read_workload(path)
     held = tuple(islice(trace.requests(), MOST_READ + 1))
     if len(held) > MOST_READ:
@@ -239,7 +240,7 @@ def _sampled(
     try:
         from vramledger.workload.columnar.sampling import sample_workload
     except ImportError as problem:
-        raise _not_installed(problem) from None
+        raise not_installed(problem) from None
     shaped = [replace(one, burstiness=burstiness) for one in with_rate(cohorts, per_s)]
     made: Workload = sample_workload(shaped, duration_s=seconds, requests=MOST_REQUESTS, seed=seed)
     return made.header, tuple(made.requests())
@@ -291,10 +292,3 @@ def _allowed_ns(plan: ExperimentPlan, request: Request) -> int:
 
 def _burstiness(plan: ExperimentPlan) -> float:
     return {"poisson": 1.0, "even": 0.0}.get(plan.arrivals, plan.burstiness)
-
-
-def _not_installed(problem: ImportError) -> InputError:
-    return InputError(
-        f"an experiment needs {problem.name}, which is not installed: pip install 'vramledger[experiment]'",
-        library=problem.name,
-    )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from vramledger.experiment.answer import Answer, Question
+from vramledger.experiment.distinct_prompts import DistinctPrompts
 from vramledger.experiment.open_loop import ENDLESS, SILENT, OpenLoop
 from vramledger.experiment.told_counts import SPARE_PIECES
 from vramledger.gateway.settings import Upstream
@@ -124,7 +125,7 @@ def warm_up(
     What an engine answers with an error is counted, and raises nothing. After one that it does not answer at all, or answers without an end,
     no other shape is asked.
     """
-    prompts = _Prompts(vocab_size, seed)
+    prompts = DistinctPrompts(vocab_size, seed)
     seen: list[ShapeSeen] = []
     for shape in shapes:
         told(f"warming up: {shape.name}")
@@ -162,7 +163,7 @@ def _short_per_s(seen: list[ShapeSeen]) -> float:
     return max(whole, default=0.0)
 
 
-async def _asked(target: Upstream, model: str, shape: Shape, prompts: _Prompts) -> list[Answer]:
+async def _asked(target: Upstream, model: str, shape: Shape, prompts: DistinctPrompts) -> list[Answer]:
     answers: list[Answer] = []
     same = prompts.new(shape.prompt_tokens)
     questions = [
@@ -205,17 +206,3 @@ def _length_ns(answers: Sequence[Answer]) -> int:
 
 def _problem(answer: Answer) -> str:
     return (answer.error or f"it answered {answer.status}")[:300]
-
-
-class _Prompts:
-    """Token ids no two of which begin alike. Ids that any vocabulary has where its size is not known."""
-
-    def __init__(self, vocab_size: int | None, seed: int) -> None:
-        size = max(2, vocab_size or 1000)
-        self._first = min(1000, size // 2)
-        self._span = max(size - self._first - 1, 1)
-        self._at = seed * 104_729
-
-    def new(self, length: int) -> list[int]:
-        self._at += 7919
-        return [self._first + (self._at + 31 * place) % self._span for place in range(length)]

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
 
+from vramledger.experiment.distinct_prompts import DistinctPrompts
 from vramledger.release.completions import Completion, complete
 
 WARM_PROMPT_TOKENS = 16
@@ -87,7 +88,7 @@ def exercise(
 ) -> Exercise:
     """Run the steps against `url`; `mark` hears each step's name when it begins, `check` is called after each and may raise
     where the engine is gone."""
-    prompts = _Prompts(limits.vocab_size)
+    prompts = DistinctPrompts(limits.vocab_size)
     longest = max(limits.context_len - 16, 1)
     at_once = max(min(limits.concurrency, 8), 1)
     steps = []
@@ -122,7 +123,7 @@ def exercise(
 
 
 def _hang_up(
-    url: str, model: str, prompts: _Prompts, count: int, longest: int, usage: Usage
+    url: str, model: str, prompts: DistinctPrompts, count: int, longest: int, usage: Usage
 ) -> tuple[Return, Step]:
     before, _ = usage()
     seen = threading.Barrier(count + 1, timeout=PATIENCE_S)
@@ -174,17 +175,3 @@ def _hang_up(
         ),
         Step(name="cancel", from_s=start, until_s=time.time(), answers=answers),
     )
-
-
-class _Prompts:
-    """Token ids that repeat no earlier prompt's beginning, so that no prefix is cached unless it is meant to be."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self._first = min(1000, vocab_size // 2)
-        self._span = max(vocab_size - self._first - 1, 1)
-        self._count = 0
-
-    def new(self, length: int) -> list[int]:
-        self._count += 1
-        start = self._count * 7919
-        return [self._first + (start + 31 * place) % self._span for place in range(length)]

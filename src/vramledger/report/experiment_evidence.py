@@ -11,6 +11,7 @@ import msgspec
 
 from vramledger.answer import Plan
 from vramledger.errors import InputError, VramledgerError
+from vramledger.experiment.folder import MANIFEST, MEASUREMENT, RECONCILIATION, RECORDS, SERIES
 from vramledger.experiment.result import Experiment, Stage
 from vramledger.experiment.served import Served
 from vramledger.measurement import Measurement
@@ -18,12 +19,6 @@ from vramledger.observation import Sample
 from vramledger.reconciliation.result import Reconciliation
 from vramledger.report.chart import Point
 
-SERIES, MEASUREMENT, RECONCILIATION, MANIFEST = (
-    "series.jsonl",
-    "measurement.json",
-    "reconciliation.json",
-    "manifest.json",
-)
 MOST_SAMPLES = 4_000_000
 LARGEST_DOCUMENT_BYTES = 64 * 2**20
 
@@ -109,7 +104,7 @@ def summed(found: Iterable[Track]) -> tuple[Point, ...]:
 
 def _records(folder: Path, stage: Stage) -> Path:
     """The stage's records, and never a file elsewhere whatever the experiment says."""
-    return folder / "records" / Path(stage.records).name
+    return folder / RECORDS / Path(stage.records).name
 
 
 def _read_rows(path: Path) -> tuple[Served, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from vramledger.experiment.folder import REPORT
 from vramledger.experiment.result import Experiment
 from vramledger.report.experiment_evidence import Evidence, evidence_of
 from vramledger.report.experiment_forecast_picture import forecast_pictures
@@ -40,22 +41,17 @@ from vramledger.report.experiment_words import (
 from vramledger.report.html import Markup, tag
 from vramledger.report.quantity_words import share_text, time_text, trimmed
 from vramledger.report.text import utc_text
-from vramledger.whole_file import unwritten, whole_file
+from vramledger.whole_file import write_whole
 
-PAGE = "report.html"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LONG = 36
 
 
 def write_experiment_page(folder: Path, found: Experiment) -> Path:
     """The page of what the experiment's folder holds, into that folder; where it is. Raises OutputError where it cannot be written."""
-    path = folder / PAGE
+    path = folder / REPORT
     page = experiment_page(evidence_of(folder, found)).encode("utf-8", "replace")
-    try:
-        with whole_file(path) as file:
-            file.write(page)
-    except (OSError, ValueError) as problem:
-        raise unwritten(path, problem) from None
+    write_whole(path, page)
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from vramledger.experiment.folder import RECORDS, REPORT
 from vramledger.experiment.result import Experiment
 from vramledger.report.experiment_picture import shortened
 from vramledger.report.experiment_tables import (
@@ -70,9 +71,7 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
         yield from wrapped(note, width, first="note: ", rest="  ")
     if out is not None:
         yield line()
-        yield from wrapped(
-            f"report in {out / 'report.html'}; every request in {out / 'records'}", width, rest="  "
-        )
+        yield from wrapped(f"report in {out / REPORT}; every request in {out / RECORDS}", width, rest="  ")
 
 
 def _failure(found: Experiment, width: int) -> Iterator[Line]:

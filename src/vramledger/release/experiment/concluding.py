@@ -8,6 +8,7 @@ from vramledger.documents.measurement import measurement_document
 from vramledger.documents.measurement_reader import read_measurement
 from vramledger.documents.plan_reader import plan_of
 from vramledger.errors import InputError, VramledgerError
+from vramledger.experiment.folder import MANIFEST, MEASUREMENT, RECONCILIATION, SERIES, STEP
 from vramledger.experiment.forecast_error import forecast_errors
 from vramledger.experiment.headroom import room_of
 from vramledger.experiment.operating_point import operating_point
@@ -29,7 +30,6 @@ from vramledger.telemetry.series_file import read_series
 from vramledger.telemetry.series_measurement import series_measurement
 from vramledger.whole_file import write_document_file, write_whole
 
-SERIES, MEASUREMENT = "series.jsonl", "measurement.json"
 LIMIT_BYTES = 64 * 2**20
 
 
@@ -50,7 +50,7 @@ def conclude(work: Work) -> None:
             forecast_errors=forecast_errors(whole),
         )
     if found.latency_model is not None:
-        write_whole(work.journal.folder / "step.json", step_json(found.latency_model.step))
+        write_whole(work.journal.folder / STEP, step_json(found.latency_model.step))
     work.change(verdict=verdict_of(work.now), conditions=conditions_of(work.now))
     if not whole:
         raise Skipped("no load was measured")
@@ -83,12 +83,12 @@ def write_manifest_of(work: Work, before: ManifestDocument) -> None:
         if measurement is not None:
             work.told("reconciling")
             reconciled = reconcile(planned, measurement)
-            write_document_file(reconciliation_document(reconciled), folder / "reconciliation.json")
+            write_document_file(reconciliation_document(reconciled), folder / RECONCILIATION)
         document = renewed_manifest(before, planned, work.now, measurement, reconciled)
     except InputError as problem:
         work.note(f"no manifest: {problem.message}")
         return
-    write_manifest(document, folder / "manifest.json", force=True)
+    write_manifest(document, folder / MANIFEST, force=True)
 
 
 def _measured(path: Path) -> Measurement | None:

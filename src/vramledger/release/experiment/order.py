@@ -8,14 +8,14 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.errors import FlagError, InputError
+from vramledger.errors import FlagError
+from vramledger.experiment.extra import not_installed
 from vramledger.experiment.plan import ExperimentPlan
 from vramledger.telemetry.command_words import without_secrets
 from vramledger.telemetry.engine_process import launch_words
 from vramledger.telemetry.web import checked_url
 
 HOST = "127.0.0.1"
-EXTRA = "the experiment's libraries are not installed: pip install 'vramledger[experiment]'"
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -85,5 +85,5 @@ def need_libraries() -> None:
     for name in ("httptools", "numpy", "pyarrow"):
         try:
             __import__(name)
-        except ImportError:
-            raise InputError(EXTRA, package=name) from None
+        except ImportError as problem:
+            raise not_installed(problem) from None

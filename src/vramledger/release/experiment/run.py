@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from vramledger.answer import Plan
 from vramledger.documents.plan_reader import plan_of
 from vramledger.errors import InputError, VramledgerError
+from vramledger.experiment.folder import SERIES
 from vramledger.experiment.forecast import Forecaster
 from vramledger.experiment.forecast_settings import forecast_settings
 from vramledger.experiment.journal import open_journal, refuse_changed
@@ -24,7 +25,6 @@ from vramledger.release.experiment.apart import disturbed, prefix
 from vramledger.release.experiment.beginning import confirmed, load, pool_of, told_of, warmed
 from vramledger.release.experiment.climbing import mixed, short
 from vramledger.release.experiment.concluding import (
-    SERIES,
     conclude,
     write_manifest_of,
     write_measurement,
