@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiment_values import check
+from vramledger.experiment.misses import failures_text
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
+from vramledger.experiment.served import Served
 from vramledger.experiment.shapes import stage_requests
 from vramledger.release.experiment.apart import of_cancellation
 from vramledger.release.experiment.sending import long_enough_s
@@ -42,3 +46,19 @@ def test_kv_that_came_back_after_cancellation_is_said_only_where_a_client_left(
     assert (f"{left} client" in found.words) == bool(left)
     other = check("requests_ended", Step.DISTURBED, passed=True)
     assert of_cancellation(other, left) == other
+
+
+def test_what_failed_is_told_by_how_often_and_with_which_code() -> None:
+    def row(number: int, **fields: Any) -> Served:
+        return Served(number=number, due_ns=0, asked_prompt_tokens=1, asked_output_tokens=1, **fields)
+
+    served = (
+        row(0, whole=True, status=200),
+        row(1, left=True, status=200),
+        row(2, status=503),
+        row(3, status=200, error="500"),
+        row(4, status=200, error="500"),
+        row(5, status=404),
+    )
+    assert failures_text(served) == "3 requests failed: 500 (2), status 404 (1)"
+    assert failures_text(served[:3]) == ""

@@ -8,7 +8,9 @@ from math import inf
 
 from vramledger.experiment.load_figures import NS_PER_S, REFUSED
 from vramledger.experiment.served import NS_PER_MS, Served
+from vramledger.models.sources.bounded_file import shown
 from vramledger.simulation.settings import Slo
+from vramledger.units import counted
 
 FIRST_TOKEN = "time to first token"  # noqa: S105 - of an LLM
 PER_TOKEN = "time per output token"  # noqa: S105
@@ -16,6 +18,7 @@ LATENCY = "latency"
 REFUSAL = "refused"
 FAILED = "failed"
 DEADLINE = "deadline"
+MOST_TOLD = 3
 
 
 def missed(row: Served, slo: Slo) -> str | None:
@@ -38,6 +41,19 @@ def missed(row: Served, slo: Slo) -> str | None:
 def misses(rows: Iterable[Served], slo: Slo) -> Counter[str]:
     """How many missed what."""
     return Counter(word for row in rows if (word := missed(row, slo)) is not None)
+
+
+def failures_text(rows: Iterable[Served]) -> str:
+    """Why requests failed, by the code that the engine gave and how often: "3 requests failed: 500 (2), silent (1)"; empty where none did."""
+    found = Counter(
+        row.error or f"status {row.status}"
+        for row in rows
+        if not row.whole and not row.left and row.status not in REFUSED
+    )
+    if not found:
+        return ""
+    told = ", ".join(f"{shown(why)} ({times:,})" for why, times in found.most_common(MOST_TOLD))
+    return f"{counted(found.total(), 'request')} failed: {told}"
 
 
 def closeness(row: Served, slo: Slo) -> float:

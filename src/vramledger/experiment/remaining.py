@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, log, log2
 from statistics import median
 
-from vramledger.experiment.ladder import Ladder, bracket
+from vramledger.experiment.ladder import Ladder, bracket, holds
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Experiment, Stage
 from vramledger.experiment.settling import SETTLES, settle_s
@@ -69,11 +69,12 @@ def _stage_s(found: Experiment, step: Step) -> float:
 
 
 def _per_s(found: Experiment, step: Step) -> float:
-    """The load of the step's last stage, or as it may be by the step before it."""
+    """The load of the step's last stage, or as it may be by the step before it, whose knee may lie above what was tried yet."""
     for tried, by in ((step, 1.0), (Step.SHORT, LONGER)):
         rates = [stage.per_s for stage in found.stages if stage.step is tried and stage.is_whole]
         if rates:
-            return rates[-1] / by
+            is_open = all(holds(found.plan, stage) for stage in found.stages if stage.step is tried)
+            return rates[-1] / by * (found.plan.growth**RAISES if is_open and tried is not step else 1.0)
     return found.plan.start_per_s or found.plan.stage_requests / found.plan.stage_s
 
 

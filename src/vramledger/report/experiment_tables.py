@@ -80,8 +80,16 @@ def stages_table(found: Experiment) -> Table:
         rows=tuple(rows),
         texts=frozenset({0, 1}),
         styles=tuple(styles),
-        drop=(12, 11, 9, 13, 15, 14, 7, 5, 1, 10, 3, 8),
+        # What never happened goes first, what did stays.
+        drop=tuple(
+            sorted((12, 11, 9, 13, 15, 14, 7, 5, 1, 10, 3, 8), key=lambda column: _happened(found, column))
+        ),
     )
+
+
+def _happened(found: Experiment, column: int) -> bool:
+    name = {10: "refused", 11: "failed"}.get(column)
+    return name is not None and any(getattr(stage.measured, name) for stage in found.stages)
 
 
 def forecast_table(found: Experiment) -> Table:

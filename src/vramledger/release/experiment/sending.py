@@ -8,6 +8,7 @@ from vramledger.experiment.forecast import StageRun
 from vramledger.experiment.ladder import holds
 from vramledger.experiment.load import run_load
 from vramledger.experiment.load_figures import drift_of, figures_of
+from vramledger.experiment.misses import failures_text
 from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.record_file import read_records, write_records
 from vramledger.experiment.result import Stage
@@ -124,6 +125,8 @@ def send(
     live.watching.mark(f"after {name}")
     notes = (*run.notes, guard.words) if guard.words else run.notes
     stage = kept(run.served, run.began_s, notes, is_whole=run.is_whole and not guard.words)
+    if failures := failures_text(run.served):
+        work.note(f"{name}: {failures}")
     if guard.words:
         raise EngineEnded(name, guard.words)
     live.remember(StageRun(name=name, header=header, requests=requests, served=run.served))
