@@ -128,15 +128,19 @@ def test_a_rule_may_warn_alone() -> None:
 
 def test_a_capacity_under_another_load_is_not_compared() -> None:
     rule = asked("capacity_requests_per_s < -5%")
-    for plan in (
-        ExperimentPlan(slo=Slo(ttft_ms=3000.0, tpot_ms=200.0)),
-        ExperimentPlan(workload="agents.toml"),
-        ExperimentPlan(arrivals="gamma", burstiness=3.0),
-        ExperimentPlan(goodput=0.9),
+    for plan, said in (
+        (ExperimentPlan(slo=Slo(ttft_ms=3000.0, tpot_ms=200.0)), "ttft 2 s, now ttft 3 s"),
+        (ExperimentPlan(workload="/loads/agents.toml"), "now agents.toml"),
+        (
+            ExperimentPlan(arrivals="gamma", burstiness=3.0),
+            "poisson arrivals, now gamma arrivals of burstiness 3",
+        ),
+        (ExperimentPlan(goodput=0.9), "95 % of requests, now 90 % of requests"),
     ):
         found = gate(released(experiment(plan=plan)), rule, old=SAME)
         assert found.passes is None
-        assert "OLD was loaded otherwise" in only(found).why
+        assert only(found).why.startswith("OLD was loaded otherwise: ")
+        assert only(found).why.endswith(said)
     target = replace(experiment().target, gateway_url="http://127.0.0.1:9")
     assert gate(released(experiment(target=target)), rule, old=SAME).passes is None
     # A seed is no other load, nor is how long it was looked at.

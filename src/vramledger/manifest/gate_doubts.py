@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.experiment_result import LoadConditions
-from vramledger.manifest.load_quantities import conditions_text, is_latency, seen_at
+from vramledger.manifest.load_quantities import is_latency, seen_at
 from vramledger.manifest.thresholds import Judged, Outcome
 
 _LOADS_ALIKE = 0.1
@@ -18,12 +18,17 @@ def comparable(judged: Judged, old: ManifestDocument, new: ManifestDocument) -> 
     if old.experiment is None or new.experiment is None:
         return judged
     was, now = old.experiment.conditions, new.experiment.conditions
-    if _essence(was) == _essence(now):
+    differing = [
+        f"{before}, now {after}"
+        for before, after in zip(_essence(was), _essence(now), strict=True)
+        if before != after
+    ]
+    if not differing:
         return judged
     return Judged(
         text=judged.text,
         outcome=Outcome.UNTOLD,
-        why=f"OLD was loaded otherwise ({conditions_text(was)}) than NEW ({conditions_text(now)})",
+        why=f"OLD was loaded otherwise: {'; '.join(differing)}",
     )
 
 
@@ -45,11 +50,17 @@ def at_loads(judged: Judged, name: str, old: ManifestDocument, new: ManifestDocu
     )
 
 
-def _essence(load: LoadConditions) -> tuple[object, ...]:
+def _essence(load: LoadConditions) -> tuple[str, ...]:
+    """What a capacity is the capacity for, each part in words."""
+    limits = (("ttft", load.ttft_limit_s), ("tpot", load.tpot_limit_s), ("e2e", load.latency_limit_s))
     return (
-        load.ttft_limit_s, load.tpot_limit_s, load.latency_limit_s, load.goodput, load.workload, load.arrivals,
-        load.burstiness if load.arrivals == "gamma" else None, load.is_behind_gateway,
-    )  # fmt: skip
+        *(f"{name} {'of any length' if limit is None else f'{limit:g} s'}" for name, limit in limits),
+        f"{load.goodput * 100:g} % of requests",
+        load.workload,
+        f"{load.arrivals} arrivals"
+        + (f" of burstiness {load.burstiness:g}" if load.arrivals == "gamma" else ""),
+        "behind a gateway" if load.is_behind_gateway else "no gateway",
+    )
 
 
 def doubted(judged: Judged, *documents: ManifestDocument) -> Judged:
