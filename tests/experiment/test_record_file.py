@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments import whole_experiment
 from vramledger.errors import InputError, OutputError, SourceError
-from vramledger.experiment.record_file import read_records, write_records
+from vramledger.experiment.record_file import read_records, records_of, write_records
+from vramledger.experiment.result import LoadFigures
 from vramledger.experiment.served import Served
+from vramledger.simulation.settings import Slo
 
 WHOLE = st.integers(min_value=-1, max_value=2**62)
 MAYBE = st.none() | st.integers(min_value=0, max_value=2**62)
@@ -84,3 +88,41 @@ def test_where_nothing_is_or_can_be(tmp_path: Path) -> None:
         read_records(tmp_path / "nothing.parquet")
     with pytest.raises(OutputError):
         write_records(tmp_path / "no folder" / "a.parquet", [ROW])
+
+
+def of_stage(tmp_path: Path, **changes: object) -> tuple[Served, ...]:
+    """The records of a stage of two requests, one of them within the aims, as its folder has them."""
+    rows = [
+        Served(
+            number=number, due_ns=0, sent_ns=0, first_token_ns=first_ns, last_token_ns=first_ns, end_ns=first_ns,
+            asked_prompt_tokens=8, asked_output_tokens=1, status=200, whole=True,
+        )
+        for number, first_ns in enumerate((10**6, 10**10))
+    ]  # fmt: skip
+    (tmp_path / "records").mkdir()
+    write_records(tmp_path / "records" / "s.parquet", rows)
+    stage = msgspec.structs.replace(
+        whole_experiment().stages[0], records="records/s.parquet", measured=LoadFigures(offered=2, good=1)
+    )
+    return records_of(tmp_path, msgspec.structs.replace(stage, **changes), Slo(ttft_ms=1000.0))
+
+
+def test_a_stage_has_the_records_that_it_was_summed_up_from(tmp_path: Path) -> None:
+    assert [row.number for row in of_stage(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"measured": LoadFigures(offered=3, good=1)}, "2 requests, 1 within the aims; stage .* had 3, 1"),
+        ({"measured": LoadFigures(offered=2, good=2)}, "it is not the file that was written"),
+        ({"records": "../records/s.parquet"}, "names no file of records"),
+        ({"records": "/dev/zero"}, "names no file of records"),
+        ({"records": ""}, "names no file of records"),
+    ],
+)
+def test_records_that_are_not_the_stages_are_refused(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        of_stage(tmp_path, **changes)

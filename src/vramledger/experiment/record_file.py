@@ -9,9 +9,11 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from vramledger.errors import InputError
+from vramledger.errors import InputError, shorter
+from vramledger.experiment.result import Stage
 from vramledger.experiment.served import Served
 from vramledger.models.sources.bounded_file import path_of, regular_file_bytes, shown
+from vramledger.simulation.settings import Slo
 from vramledger.whole_file import unwritten, whole_file
 
 LARGEST_BYTES = 1 << 30
@@ -68,6 +70,26 @@ def read_records(path: str | Path) -> tuple[Served, ...]:
         reason = str(problem).partition("\n")[0][:200]
         raise InputError(f"{where} cannot be read as Parquet ({reason})", file=where) from None
     return tuple(rows)
+
+
+def records_of(folder: Path, stage: Stage, slo: Slo) -> tuple[Served, ...]:
+    """The rows of a stage of the experiment in `folder`. Raises InputError also where they are not those that it was summed up from: a file
+    that was changed, or is another stage's, tells nothing of it."""
+    path = folder / stage.records
+    if Path(stage.records) != Path("records") / Path(stage.records).name or "\0" in stage.records:
+        raise InputError(
+            f"{shown(folder)}: stage {shorter(stage.name)} names no file of records", file=shown(folder)
+        )
+    rows = read_records(path)
+    told = (stage.measured.offered, stage.measured.good)
+    found = (len(rows), sum(row.is_good(slo) for row in rows))
+    if found != told:
+        raise InputError(
+            f"{shown(path)} has {found[0]:,} requests, {found[1]:,} within the aims; stage {shorter(stage.name)} had {told[0]:,}, {told[1]:,} "
+            "within them: it is not the file that was written. Begin anew with --fresh, which keeps what is there",
+            file=shown(path),
+        )
+    return rows
 
 
 def _row(row: dict[str, Any], where: str) -> Served:

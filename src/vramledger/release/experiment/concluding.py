@@ -12,7 +12,7 @@ from vramledger.experiment.folder import MANIFEST, MEASUREMENT, RECONCILIATION, 
 from vramledger.experiment.forecast_error import forecast_errors
 from vramledger.experiment.headroom import room_of
 from vramledger.experiment.operating_point import operating_point
-from vramledger.experiment.record_file import read_records
+from vramledger.experiment.record_file import records_of
 from vramledger.manifest.document import ManifestDocument
 from vramledger.manifest.writing import write_manifest
 from vramledger.measurement import Measurement
@@ -42,7 +42,7 @@ def conclude(work: Work) -> None:
         work.change(
             point=operating_point(
                 found.stages,
-                lambda stage: read_records(work.journal.folder / stage.records),
+                lambda stage: records_of(work.journal.folder, stage, found.plan.slo),
                 found.plan,
                 headroom_bytes=_headroom_bytes(work),
                 failure=found.failure,
@@ -98,11 +98,16 @@ def _measured(path: Path) -> Measurement | None:
 
 
 def _headroom_bytes(work: Work) -> int | None:
-    """The least that was free on a device, or of the machine, while load was sent."""
+    """The least that was free on a device, or of the machine, while load was sent. A series that cannot be read, as after a power failure, costs
+    this figure alone."""
     series = work.journal.folder / SERIES
     if not series.exists() or not work.now.stages:
         return None
     from_s = min(stage.began_s for stage in work.now.stages)
     until_s = max(stage.ended_s for stage in work.now.stages)
-    smallest = room_of(one for one in read_series(series) if from_s <= one.at_s <= until_s).smallest
+    try:
+        smallest = room_of(one for one in read_series(series) if from_s <= one.at_s <= until_s).smallest
+    except VramledgerError as problem:
+        work.note(f"no headroom: {problem.message}")
+        return None
     return None if smallest is None else max(smallest.bytes, 0)

@@ -10,7 +10,7 @@ from vramledger.experiment.load import run_load
 from vramledger.experiment.load_figures import drift_of, figures_of
 from vramledger.experiment.misses import failures_text
 from vramledger.experiment.plan import Kind, Step
-from vramledger.experiment.record_file import read_records, write_records
+from vramledger.experiment.record_file import records_of, write_records
 from vramledger.experiment.result import Stage
 from vramledger.experiment.served import Served
 from vramledger.experiment.shapes import stage_requests
@@ -176,7 +176,7 @@ def runs_again(work: Work, live: Live, stages: Sequence[Stage]) -> None:
         header, requests = made_requests(
             work, live, stage.kind, per_s=stage.per_s, seconds=stage.seconds, seed=stage.seed
         )
-        served = read_records(work.journal.folder / stage.records)
+        served = records_of(work.journal.folder, stage, work.plan.slo)
         live.remember(StageRun(name=stage.name, header=header, requests=requests, served=served))
     if stages:
         learn(work, live)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramledger.experiment.drained import drained
 from vramledger.experiment.plan import Kind, Step
-from vramledger.experiment.record_file import read_records
+from vramledger.experiment.record_file import records_of
 from vramledger.experiment.result import Stage
 from vramledger.experiment.trend import trends
 from vramledger.release.experiment.climbing import steady_per_s
@@ -40,5 +40,5 @@ def look_over(work: Work, live: Live, stage: Stage) -> None:
     """The trends of a stretch, from what was sampled and what its requests saw."""
     work.told(f"{stage.name}: looking for what grew")
     samples = live.watching.between(stage.began_s, stage.began_s + stage.seconds)
-    served = read_records(work.journal.folder / stage.records)
+    served = records_of(work.journal.folder, stage, work.plan.slo)
     work.change(trends=trends(samples, confidence=work.plan.confidence, served=served))
