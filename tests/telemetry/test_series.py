@@ -195,6 +195,16 @@ def test_what_is_no_series_is_refused(body: bytes, reason: str, tmp_path: Path) 
         list(read_series(path))
 
 
+@pytest.mark.parametrize(("at_s", "value"), [(1.0, 1e308), (1.0, -1e308), (1e300, 1), (-1.0, 1)])
+def test_what_cannot_be_reckoned_with_is_refused(
+    at_s: float, value: float, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"s.{kind}"
+    write_series(path, [Sample(source="a", name="x_bytes", value=value, at_s=at_s)])
+    with pytest.raises(InputError, match=f"{value:g} at".replace("+", r"\+")):
+        list(read_series(path))
+
+
 def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

@@ -14,7 +14,7 @@ import msgspec
 from vramledger.errors import SourceError
 from vramledger.models.sources.bounded_file import shown
 from vramledger.observation import Sample
-from vramledger.telemetry.series_file import LONGEST_LINE_BYTES, looks_like_series
+from vramledger.telemetry.series_file import LONGEST_LINE_BYTES, is_possible, looks_like_series
 from vramledger.whole_file import unwritten
 
 
@@ -79,7 +79,7 @@ class SeriesAppender:
                         sample = decoder.decode(line)
                     except (msgspec.MsgspecError, UnicodeDecodeError):
                         continue
-                    if from_s <= sample.at_s <= until_s:
+                    if from_s <= sample.at_s <= until_s and is_possible(sample):
                         yield sample
         except OSError as problem:
             raise SourceError(

@@ -24,6 +24,9 @@ from vramledger.whole_file import unwritten
 
 ROWS_OF_A_GROUP = 65_536
 LONGEST_LINE_BYTES = 16_384
+LARGEST = 2.0**63
+"""Of a value; sums and means of larger ones are no numbers any more."""
+LATEST_S = 1e11
 _PARQUET_MAGIC = b"PAR1"
 _COLUMNS = ("at_s", "source", "name", "value", "rank", "pid", "phase", "label")
 _DESCRIPTIONS = {
@@ -104,6 +107,16 @@ def read_series(path: Path) -> Iterator[Sample]:
     The last line of a file that was cut is left out where it is not whole; whether a series was ended is told by its last row, a
     mark "end". Raises SourceError for what cannot be read, and InputError, naming line and column, for what is no series.
     """
+    for sample in _rows(path):
+        if not is_possible(sample):
+            raise InputError(
+                f"{shown(path)} has a row that cannot be reckoned with: {sample.name[:80]!a} {sample.value:g} at {sample.at_s:g} s",
+                file=shown(path),
+            )
+        yield sample
+
+
+def _rows(path: Path) -> Iterator[Sample]:
     regular_file_bytes(path)
     try:
         with path.open("rb") as file:
@@ -140,6 +153,11 @@ def read_series_lines(file: BinaryIO, where: str) -> Iterator[Sample]:
                 f"{where}:{number} is no row of a series: {problem}", file=where, line=number
             ) from None
         yield sample
+
+
+def is_possible(sample: Sample) -> bool:
+    """Whether its value and its time are such that they can be reckoned with."""
+    return abs(sample.value) <= LARGEST and 0 <= sample.at_s <= LATEST_S
 
 
 def looks_like_series(head: bytes) -> bool:
