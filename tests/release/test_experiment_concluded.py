@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from vramledger.errors import InputError
+from vramledger.experiment.folder import SERIES
 from vramledger.experiment.journal import open_journal
 from vramledger.experiment.load_figures import figures_of
 from vramledger.experiment.plan import ExperimentPlan, Kind, Step
 from vramledger.experiment.record_file import read_records, write_records
 from vramledger.experiment.result import Experiment, Stage, Target
 from vramledger.experiment.served import Served
-from vramledger.release.experiment.concluding import SERIES, conclude
+from vramledger.release.experiment.concluding import conclude
 from vramledger.release.experiment.order import Order
 from vramledger.release.experiment.work import Work
 
