@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from math import exp, factorial, isclose
+from math import exp, factorial, isclose, pi, sin
 from random import Random
 
 from hypothesis import given, settings
@@ -249,6 +249,19 @@ def test_a_queue_that_missed_no_aim_shows_what_neighbours_share() -> None:
     shuffled = list(waits)
     Random(2).shuffle(shuffled)
     assert tried(8.0, [True] * len(rows), shuffled).excess < 4
+
+
+def test_what_wanders_for_half_an_hour_is_not_carried_to_stages_of_a_minute() -> None:
+    """A long stretch whose latencies wander slowly, all of it good, under stages that show no such thing."""
+    random = Random(3)
+    short = [random.random() for _ in range(300)]
+    long = [random.random() + 3 * sin(2 * pi * place / 9000) for place in range(9000)]
+    held = tried(6.0, [True] * len(long), long, stretches=30)
+    above = tried(7.0, [True] * len(short), short)
+    assert held.excess > 50
+    assert held.carried < 4
+    assert joined([above, held])[1].excess < 4
+    assert tried(6.0, [True] * len(long), long).carried == held.excess
 
 
 def test_equal_values_share_their_middle_place() -> None:

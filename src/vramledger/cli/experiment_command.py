@@ -40,7 +40,7 @@ Examples:
 
 \b
 Exit codes: 0 a load holds, 10 none does, 11 it cannot be told, 15 the engine ended first;
-130 (Ctrl-C) or 143 (SIGTERM) ended in the middle: the same command goes on;
+130 (Ctrl-C), 143 (SIGTERM) or 129 (a closed terminal) ended in the middle: the same command goes on;
 2 wrong input, 4 unreadable source, 74 output not written.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import inf
 from random import Random
 from statistics import fmean
@@ -19,12 +19,14 @@ FEWEST_EFFECTIVE = 4.0
 
 class Tried(Struct, frozen=True, kw_only=True):
     """Good of offered requests at one load. `excess` is by how much more the share of good ones scatters than that of as many requests
-    that owe nothing to each other: neighbours share a queue, so that one that misses an aim rarely misses alone."""
+    that owe nothing to each other: neighbours share a queue, so that one that misses an aim rarely misses alone. `carried` is the same within
+    stretches as long as the other loads were held: what wanders over half an hour says nothing of a stage of a minute."""
 
     per_s: float
     offered: int
     good: int
     excess: float = 1.0
+    carried: float = 1.0
 
     @property
     def share(self) -> float:
@@ -40,15 +42,23 @@ class Crossing(Struct, frozen=True, kw_only=True):
     high_per_s: float | None
 
 
-def tried(per_s: float, goods: Sequence[bool], closeness: Sequence[float]) -> Tried:
+def tried(per_s: float, goods: Sequence[bool], closeness: Sequence[float], *, stretches: int = 1) -> Tried:
     """One stage, its requests in the order in which they were due. `closeness` is how near each came to missing an aim, in any measure that
-    rises: it shows what neighbours share also where all were good."""
+    rises: it shows what neighbours share also where all were good. The stage is `stretches` times as long as others are."""
+    count = len(goods)
+    ends = [count * number // stretches for number in range(stretches + 1)]
+    pieces = [_shared(goods[begin:end], closeness[begin:end]) for begin, end in pairwise(ends) if end > begin]
     return Tried(
         per_s=per_s,
-        offered=len(goods),
+        offered=count,
         good=sum(goods),
-        excess=max(excess_of(list(map(float, goods))), excess_of(ranks(closeness)), 1.0),
+        excess=_shared(goods, closeness),
+        carried=fmean(pieces) if pieces else 1.0,
     )
+
+
+def _shared(goods: Sequence[bool], closeness: Sequence[float]) -> float:
+    return max(excess_of(list(map(float, goods))), excess_of(ranks(closeness)), 1.0)
 
 
 def excess_of(values: Sequence[float]) -> float:
@@ -83,16 +93,25 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def joined(stages: Sequence[Tried]) -> list[Tried]:
-    """In rising order of load, those of one load as one. What neighbours share grows with load: none has less excess than one of a
-    lower load."""
+    """In rising order of load, those of one load as one. What neighbours share grows with load: none has less excess than what is carried from
+    a lower load."""
     whole = sorted((item for item in stages if item.offered), key=lambda item: item.per_s)
     found: list[Tried] = []
     most = 1.0
     for per_s, group in groupby(whole, key=lambda item: item.per_s):
         items = list(group)
         offered = sum(item.offered for item in items)
-        most = max(most, sum(item.offered * item.excess for item in items) / offered)
-        found.append(Tried(per_s=per_s, offered=offered, good=sum(item.good for item in items), excess=most))
+        most = max(most, sum(item.offered * item.carried for item in items) / offered)
+        excess = max(most, sum(item.offered * item.excess for item in items) / offered)
+        found.append(
+            Tried(
+                per_s=per_s,
+                offered=offered,
+                good=sum(item.good for item in items),
+                excess=excess,
+                carried=most,
+            )
+        )
     return found
 
 

@@ -47,7 +47,8 @@ def operating_point(
     ended = [stage.per_s for stage in climbed if failure is not None and stage.name == failure.stage]
     most = min(ended, default=inf)
     rows = {stage.name: sorted(rows_of(stage), key=lambda row: (row.due_ns, row.number)) for stage in chosen}
-    points = joined([_tried(stage, rows[stage.name], plan) for stage in chosen])
+    usual_s = min((stage.seconds for stage in chosen), default=1.0)
+    points = joined([_tried(stage, rows[stage.name], plan, usual_s) for stage in chosen])
     if not points:
         return OperatingPoint(
             per_s=0.0,
@@ -101,11 +102,12 @@ def point_kind(stages: Iterable[Stage]) -> Kind:
     return Kind.MIXED if is_mixed else Kind.SHORT
 
 
-def _tried(stage: Stage, rows: Sequence[Served], plan: ExperimentPlan) -> Tried:
+def _tried(stage: Stage, rows: Sequence[Served], plan: ExperimentPlan, usual_s: float) -> Tried:
     return tried(
         stage.per_s,
         [row.is_good(plan.slo) for row in rows],
         [closeness(row, plan.slo) for row in rows],
+        stretches=max(1, round(stage.seconds / usual_s)),
     )
 
 

@@ -8,7 +8,7 @@ from statistics import median
 import msgspec
 
 from vramledger.experiment.result import Experiment, ForecastError, LoadFigures
-from vramledger.report.experiment_words import Style
+from vramledger.report.experiment_words import Style, trend_name
 from vramledger.report.quantity_words import (
     NS_PER_S,
     figures,
@@ -129,22 +129,23 @@ def accuracy_table(found: Experiment) -> Table:
     )
 
 
-def trends_table(found: Experiment) -> Table:
-    """What was watched over the steady stretch, and how it moved in an hour."""
+def trends_table(found: Experiment, *, has_flat: bool = True) -> Table:
+    """What was watched over the steady stretch, and how it moved in an hour; without `has_flat` only what did not stay as it was."""
     rows = []
-    for item in found.trends:
+    trends = [item for item in found.trends if has_flat or item.verdict != "flat"]
+    for item in trends:
         unit = item.unit or unit_of(item.name)
         low, high = (_signed(value, unit) for value in (item.low_per_hour, item.high_per_hour))
         is_told = item.verdict != "untold" or item.low_per_hour != item.high_per_hour
         rows.append((
-            plain_name(item.name), item.source, item.verdict, _signed(item.slope_per_hour, unit) if is_told else "-",
+            trend_name(item), item.source, item.verdict, _signed(item.slope_per_hour, unit) if is_told else "-",
             f"{low} to {high} ({percent(item.confidence)})" if is_told else "-", f"{item.samples:,}", item.words,
         ))  # fmt: skip
     return Table(
         heads=("quantity", "source", "verdict", "an hour", "interval", "samples", "in words"),
         rows=tuple(rows),
         texts=frozenset({0, 1, 2, 6}),
-        styles=tuple(_VERDICTS[item.verdict] for item in found.trends),
+        styles=tuple(_VERDICTS[item.verdict] for item in trends),
         drop=(1, 5, 4),
     )
 

@@ -24,6 +24,7 @@ from vramledger.report.experiment_words import (
     model_name,
     notes_of,
     standing,
+    trend_name,
     verdict_text,
 )
 from vramledger.report.text import Line, columns, line, utc_text, wrapped
@@ -59,7 +60,7 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
     for title, table in (
         ("load", stages_table(found)),
         ("forecasts", accuracy_table(found)),
-        ("growth over the steady stretch", trends_table(found)),
+        ("growth over the steady stretch", trends_table(found, has_flat=False)),
         ("checks", checks_table(found)),
         ("steps", steps_table(found)),
     ):
@@ -67,6 +68,10 @@ def experiment_lines(found: Experiment, *, width: int = 80, out: Path | None = N
             yield line()
             yield line(title, "head")
             yield from _table(table, width)
+        if title.startswith("growth") and (
+            flat := [trend_name(item) for item in found.trends if item.verdict == "flat"]
+        ):
+            yield from wrapped(f"flat: {', '.join(flat)}", width, first="  ", rest="    ", style="dim")
     for note in notes_of(found):
         yield from wrapped(note, width, first="note: ", rest="  ")
     if out is not None:

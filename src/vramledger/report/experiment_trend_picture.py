@@ -12,7 +12,8 @@ from vramledger.experiment.watched_series import REQUESTS, watched
 from vramledger.report.chart import Panel, Point, extremes, inline
 from vramledger.report.experiment_evidence import Evidence
 from vramledger.report.experiment_picture import MEASURED, UNIT, Clock, Key, Picture, shortened
-from vramledger.report.quantity_words import plain_name, quantity_text, trimmed, unit_of
+from vramledger.report.experiment_words import trend_name
+from vramledger.report.quantity_words import quantity_text, trimmed, unit_of
 from vramledger.units import GIB, MIB
 
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 130, 44, 64
@@ -69,7 +70,7 @@ def _picture(trend: Trend, clock: Clock, readings: Sequence[Point]) -> Picture |
     low, high = quantity_text(trend.low_per_hour, unit), quantity_text(trend.high_per_hour, unit)
     words = trend.words or f"{slope} an hour ({low} to {high})"
     return Picture(
-        title=f"{plain_name(trend.name)}: {trend.verdict}",
+        title=f"{trend_name(trend)}: {trend.verdict}",
         words=words,
         keys=(
             Key(MEASURED, shortened(trend.source, 34) or "readings"),

@@ -58,13 +58,19 @@ def doubts(found: Experiment) -> tuple[str, ...]:
         for item in found.checks
         if item.passed is False
     ]
-    out += [f"{plain_name(item.name)} {item.words or 'grows'}" for item in found.trends if is_growth(item)]
+    out += [f"{trend_name(item)} {item.words or 'grows'}" for item in found.trends if is_growth(item)]
     if found.pool is not None and found.pool.agrees is False:
         out.append(found.pool.words or "the engine's KV pool is not the planned one")
     late = [item.name for item in found.stages if not item.drift.is_trusted]
     if late:
         out.append(f"the client was late in {', '.join(late)}, and may have changed what it measured")
     return tuple(out)
+
+
+def trend_name(trend: Trend) -> str:
+    """What moved; of a process also whose it is: "RSS of VLLM::EngineCore"."""
+    process = trend.source.partition(" (")[2].rstrip(")") if trend.source.startswith("proc:") else ""
+    return f"{plain_name(trend.name)} of {process}" if process else plain_name(trend.name)
 
 
 def is_growth(trend: Trend) -> bool:
@@ -159,7 +165,7 @@ def _pool_fact(found: Experiment) -> Fact:
 
 
 def _growth_fact(trends: Sequence[Trend]) -> Fact:
-    grows = [plain_name(item.name) for item in trends if is_growth(item)]
+    grows = [trend_name(item) for item in trends if is_growth(item)]
     untold = sum(item.verdict == "untold" for item in trends)
     if grows:
         return Fact(
