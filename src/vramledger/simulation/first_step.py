@@ -17,9 +17,9 @@ from vramledger.simulation.step_fit import TOLERANCE, TRUST, model_of
 from vramledger.simulation.step_model import StepModel
 from vramledger.simulation.timed_run import TimedRun
 
-CONTEXT_TOKENS = 1024
+CONTEXT_TOKENS = 3072
 """So many cached tokens make a lone step no more than twice as long, and so many before it a prompt's token: by weights and KV, by FLOPs of matrices
-and attention, models from 135 million parameters up are below a third of that."""
+and attention, models from 135 million parameters up are below that."""
 OVERHEAD = 0.2
 """Of what a step costs whatever it does, the share that a large prompt pays too; no rough look tells it."""
 EACH = 0.02

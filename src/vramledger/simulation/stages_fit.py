@@ -8,7 +8,8 @@ request spends outside of steps (its text read, its answer sent) is a constant o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import median
+from math import log as ln
+from statistics import mean, median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,7 +53,7 @@ UNBOUND = StepModel(
 
 class StagesFit(Struct, frozen=True, kw_only=True):
     """`outside_ps` is what a request takes besides the engine's steps. `step.relative_error` is the median relative error of the latencies of the
-    requests held out, None without any; `rounds` are the mean errors of the equations, round by round."""
+    requests held out, None without any; `rounds` are the errors by which the rounds were judged, one by one."""
 
     step: StepModel
     outside_ps: int
@@ -123,7 +124,11 @@ def fit_stages(
 
 
 class _Trial:
-    """All runs simulated with some constants: the equations of that, and by how much these constants miss them."""
+    """All runs simulated with some constants: the equations of that, and by how much these constants miss what was measured.
+
+    One run is judged by its equations. Several are judged by the median latencies of each, a run as much as any other: most equations are those of crowded
+    runs, and constants that meet them may be off by twice in all runs that were not.
+    """
 
     def __init__(
         self,
@@ -135,10 +140,12 @@ class _Trial:
         self.constants = constants
         self.rows: list[list[float]] = []
         step = model_of(constants[:-1], origin)
+        figures: list[float] = []
         for run in runs:
             outcomes, log = logged_run(run.requests, replace(settings, step=step), run.block_tokens)
             self.rows += _equations(run, outcomes, log)
-        self.error = _error(self.rows, constants)
+            figures += _figure_errors(run, outcomes, constants[-1])
+        self.error = mean(figures) if len(runs) > 1 and figures else _error(self.rows, constants)
 
 
 def _solved(trial: _Trial, lower: Sequence[float], start: Sequence[float]) -> list[float]:
@@ -173,6 +180,30 @@ def _error(rows: Sequence[Sequence[float]], constants: Sequence[float]) -> float
         min(1.0, abs(1 - sum(one * two for one, two in zip(row, constants, strict=True)))) for row in rows
     ]
     return sum(errors) / len(errors)
+
+
+def _figure_errors(run: TimedRun, outcomes: dict[int, RequestOutcome], outside_ps: float) -> Iterable[float]:
+    """By how much the median time to the first token and the median time of a token after it are off: logarithms of their ratios, none more than 1."""
+    pairs = _pairs(run.known, outcomes)
+    if run.known and not pairs:
+        yield 1.0
+    waits, gaps = [], []
+    for timing, outcome in pairs:
+        waits.append(
+            (timing.first_token_ps - outcome.sent_ps, outcome.first_token_ps - outcome.sent_ps + outside_ps)
+        )
+        if (steps := run.requests[timing.number].output_tokens - 1) > 0:
+            gaps.append(
+                (
+                    (timing.end_ps - timing.first_token_ps) / steps,
+                    (outcome.end_ps - outcome.first_token_ps) / steps,
+                )
+            )
+    for found in (waits, gaps):
+        if found:
+            seen, made = (median(column) for column in zip(*found, strict=True))
+            if seen > 0 and made > 0:
+                yield min(1.0, abs(ln(made / seen)))
 
 
 def _pairs(
