@@ -22,6 +22,8 @@ from vramledger.release.experiment.work import Skipped, Work
 
 SHARE = 0.5
 """Of the steady load, for each instance: for a while two share one machine."""
+MOST_REQUESTS = 50_000
+"""Of a load that is made before it is sent."""
 WHY_NOT = "the engine was not started here (--launch)"
 
 
@@ -48,7 +50,7 @@ def restart(work: Work, live: Live) -> None:
 
 def _load(work: Work, live: Live, per_s: float, number: int) -> Load:
     """A load as long as anything may last; an instance's ends when it is told to."""
-    lasts_s = 2 * live.order.ready_s + 4 * work.plan.stage_s
+    lasts_s = min(2 * live.order.ready_s + 4 * work.plan.stage_s, MOST_REQUESTS / per_s)
     seed = seed_of(work.plan.seed, Step.RESTART, number)
     header, requests = made_requests(work, live, Kind.MIXED, per_s=per_s, seconds=lasts_s, seed=seed)
 
