@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +18,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("long" if "VRAMLEDGER_EXAMPLES" in os.environ else "plain")
+
+# A run that a shell put into the background inherits an ignored SIGINT, and so would every command that the tests interrupt.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
