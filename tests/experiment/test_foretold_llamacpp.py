@@ -122,7 +122,9 @@ def test_each_turn_finds_what_its_forecast_finds(engine: Engine, first: StageRun
     assert all(row.whole for row in measured.served)
     for ours, theirs in zip(told.served, measured.served, strict=True):
         assert (ours.prompt_tokens, ours.output_tokens) == (theirs.prompt_tokens, theirs.output_tokens)
-        # The last token of an answer has no KV yet; a server may have computed one less of it.
+        # The last token of an answer has no KV yet, and a server may have computed one less of it; from a token of which it told no id
+        # (the half of a character) to the answer's end nothing is found again.
         assert theirs.cached_prompt_tokens is not None and ours.cached_prompt_tokens is not None
-        assert abs(ours.cached_prompt_tokens - theirs.cached_prompt_tokens) <= 2
+        untold = 16 if ours.parent is not None else 0
+        assert -2 <= ours.cached_prompt_tokens - theirs.cached_prompt_tokens <= 2 + untold
     assert [row.cached_prompt_tokens for row in told.served][1] == 79

@@ -26,7 +26,7 @@ _HEAD = """# Capacity experiments on real engines
 
 This page is written by `make experiment-shown` from the `experiment.json` of each run. Every section is one run of
 `vramledger experiment`, from an engine that was not there to an operating point with its interval: llama.cpp's server (SmolLM2-135M on
-one thread, 8 slots that share 2,048 cells) and vLLM's CPU build (a small model with random weights, 64 blocks of 128 tokens). Straight
+one thread, 8 slots that share their cells) and vLLM's CPU build (a small model with random weights, 64 blocks of 128 tokens). Straight
 means that the command started the engine, which shows its memory from before its weights and lets it be restarted and replaced;
 through the gateway that `--target` was a running gateway before a running engine.
 
