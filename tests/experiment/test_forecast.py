@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from msgspec.structs import replace
 
+from simulated_llamacpp import llamacpp_settings, poisson_requests
 from vramledger.evidence import assumed
 from vramledger.experiment.forecast import Forecaster, StageRun
 from vramledger.experiment.forecast_error import forecast_errors
@@ -14,8 +13,7 @@ from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.result import LatencyModel, LoadFigures, Stage
 from vramledger.experiment.served import Served
 from vramledger.experiment.timed_run import timed_run
-from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
-from vramledger.simulation.settings import SchedulerSettings, Scheduling, SimulationSettings, Slo
+from vramledger.simulation.settings import Slo
 from vramledger.simulation.step_model import StepModel
 from vramledger.simulation.summary import Quantiles
 from vramledger.workload.request import Request, WorkloadHeader
@@ -33,31 +31,11 @@ TRUE = StepModel(
     kv_token_ps=US // 2,
     evidence=assumed("this test"),
 )
-SETTINGS = SimulationSettings(
-    layout=PoolLayout(num_blocks=4 * 1024, groups=(BlockGroup(block_tokens=1),)),
-    scheduler=SchedulerSettings(
-        scheduling=Scheduling.LLAMACPP,
-        max_num_seqs=4,
-        max_num_batched_tokens=2048,
-        max_model_len=1024,
-        reserve_full_prompt=False,
-    ),
-    step=TRUE,
-)
+SETTINGS = llamacpp_settings(TRUE, context_len=1024)
 
 
 def requests(per_s: float, count: int, seed: int) -> tuple[Request, ...]:
-    random, now_ns, made = Random(seed), 0, []
-    for _ in range(count):
-        now_ns += int(random.expovariate(per_s) * 1e9)
-        made.append(
-            Request(
-                arrival_ns=now_ns,
-                prompt_tokens=random.randint(20, 300),
-                output_tokens=random.randint(5, 40),
-            )
-        )
-    return tuple(made)
+    return poisson_requests(per_s, count, seed, longest_prompt_tokens=300, longest_output_tokens=40)
 
 
 def engine() -> Forecaster:

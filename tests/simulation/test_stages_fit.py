@@ -7,11 +7,12 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from simulated_llamacpp import llamacpp_settings, poisson_requests
 from vramledger.errors import InputError
 from vramledger.evidence import EvidenceKind, assumed
 from vramledger.kvcache.blocks.layout import BlockGroup, PoolLayout
 from vramledger.simulation.first_step import first_step
-from vramledger.simulation.settings import Fleet, SchedulerSettings, Scheduling, SimulationSettings
+from vramledger.simulation.settings import Fleet, SchedulerSettings, SimulationSettings
 from vramledger.simulation.stages_fit import StagesFit, fit_stages
 from vramledger.simulation.step_fit import Timing
 from vramledger.simulation.step_log import NAMES, logged_run
@@ -37,29 +38,11 @@ VLLM = SimulationSettings(
     ),
     step=TRUE,
 )
-LLAMACPP = SimulationSettings(
-    layout=PoolLayout(num_blocks=4 * 2048, groups=(BlockGroup(block_tokens=1),)),
-    scheduler=SchedulerSettings(
-        scheduling=Scheduling.LLAMACPP,
-        max_num_seqs=4,
-        max_num_batched_tokens=2048,
-        max_model_len=2048,
-        reserve_full_prompt=False,
-    ),
-    step=TRUE,
-)
+LLAMACPP = llamacpp_settings(TRUE, context_len=2048)
 
 
 def requests(per_s: float, count: int, seed: int) -> tuple[Request, ...]:
-    random, now_ns, made = Random(seed), 0, []
-    for _ in range(count):
-        now_ns += int(random.expovariate(per_s) * 1e9)
-        made.append(
-            Request(
-                arrival_ns=now_ns, prompt_tokens=random.randint(20, 600), output_tokens=random.randint(5, 60)
-            )
-        )
-    return tuple(made)
+    return poisson_requests(per_s, count, seed, longest_prompt_tokens=600, longest_output_tokens=60)
 
 
 def timed(

@@ -10,6 +10,9 @@ from msgspec import Struct
 from vramledger.experiment.plan import ExperimentPlan
 from vramledger.experiment.result import Stage
 
+SLOWEST_PER_S = 0.05
+"""No load begins lower, however slow the engine seems."""
+
 
 class Bracket(Struct, frozen=True, kw_only=True):
     """The largest load that held and the least one above it that did not, None where there is none."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, log, log2
 from statistics import median
 
-from vramledger.experiment.ladder import Ladder, bracket, holds
+from vramledger.experiment.ladder import SLOWEST_PER_S, Ladder, bracket, holds
 from vramledger.experiment.plan import ExperimentPlan, Step
 from vramledger.experiment.result import Experiment, Stage
 from vramledger.experiment.settling import SETTLES, settle_s
@@ -17,7 +17,6 @@ RAISES = 2
 LONGER = 4.0
 """By how much rarer mixed requests come than short ones, before any mixed ones were sent."""
 DRAIN_S = 5.0
-LEAST_PER_S = 0.05
 _LADDERS = (Step.SHORT, Step.MIXED)
 _APART = {Step.PREFIX: 2, Step.DISTURBED: 3}
 
@@ -40,7 +39,7 @@ def _of_step(found: Experiment, step: Step) -> float:
     if step is Step.STEADY:
         return 0.0 if done else plan.steady_s + DRAIN_S
     if step is Step.RESTART and found.target.launched:
-        per_s = max(_per_s(found, Step.MIXED) * plan.steady_load / 2, LEAST_PER_S)
+        per_s = max(_per_s(found, Step.MIXED) * plan.steady_load / 2, SLOWEST_PER_S)
         return 2 * _start_s(found) + SETTLES * settle_s(plan, per_s)
     return 0.0
 
@@ -63,7 +62,7 @@ def _halvings(width: float, resolution: float) -> int:
 def _stage_s(found: Experiment, step: Step) -> float:
     """A stage of a ladder: as long as it sends, and what the stages until now took beside that: their last answers, forecasts and fits."""
     plan = found.plan
-    lasts_s = max(plan.stage_s, plan.stage_requests / max(_per_s(found, step), LEAST_PER_S))
+    lasts_s = max(plan.stage_s, plan.stage_requests / max(_per_s(found, step), SLOWEST_PER_S))
     beside = list(_beside_s(found.stages))
     return lasts_s + (max(median(beside), 0.0) if beside else 0.0)
 

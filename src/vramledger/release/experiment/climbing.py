@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramledger.experiment.ladder import Ladder, bracket, rounded
+from vramledger.experiment.ladder import SLOWEST_PER_S, Ladder, bracket, rounded
 from vramledger.experiment.plan import Kind, Step
 from vramledger.experiment.warm_up import SHORT_OUTPUT_TOKENS, SHORT_PROMPT_TOKENS
 from vramledger.release.experiment.live import Live
@@ -13,7 +13,6 @@ FIRST_SHARE = 0.25
 """Of what the warm-up says could be served at most: the first load is one that surely holds."""
 LOOKED_AT = 200
 """Requests whose lengths say how much longer those of one kind are than those of another."""
-SLOWEST_PER_S = 0.05
 
 
 def short(work: Work, live: Live) -> None:
