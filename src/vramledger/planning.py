@@ -26,7 +26,7 @@ def plan(
 ) -> Plan:
     """Ledgers, KV pool and verdict of one engine instance.
 
-    `model` is a folder, a file or a hub id, or what `load_model` gave; `device` a name of the catalogue or a
+    `model` is a folder, a file, a hub id or `builtin:NAME`, or what `load_model` gave; `device` a name of the catalogue or a
     size ("custom:79.19GiB"). `engine` is a name with or without a version ("vllm==0.27.1"), and `flags` are
     its own, spelled as Python names (`max_model_len=32768` or "32k"); None stands for a flag not given. The
     verdict is about `concurrency` requests of the full context at once; with `remedies`, one that does not
@@ -68,7 +68,7 @@ def plan(
 
 
 def load_model(source: str | PathLike[str], *, headers: bool = True) -> Checkpoint:
-    """The model at a folder, a file (config.json, an index, *.safetensors, *.gguf) or a hub id.
+    """The model at a folder, a file (config.json, an index, *.safetensors, *.gguf), a hub id or `builtin:NAME`.
 
     Reads headers only, never weights, and none at all without `headers`. Raises InputError, SourceError, ConfigError,
     HeaderError, UnknownArchitecture or UnknownFormat.

@@ -26,7 +26,8 @@ READABLE_REQUESTS = 400
 _HELP = """Find the largest load that a plan serves within the aims, with a confidence interval; what limits it; the tokens in the pool;
 headroom for bursts and restarts; and what the answer is sensitive to.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision]); without one, give
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`); without one, give
 --plan, --manifest or --blocks. To change the load a trace is sent faster or slower, and no request is left out; cohorts are sampled at other
 rates, several times each."""
 

@@ -20,7 +20,8 @@ from vramledger.cli.search_options import (
 
 _HELP = """Engines, or versions of one, side by side: the ledgers owner by owner, the pools, what each prints.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

@@ -158,7 +158,7 @@ command = GroupedCommand(
         GroupedOption(
             ["model", "--model"],
             metavar="MODEL",
-            help="The model that was served: a folder, a file or a hub id. Remedies are then sized by its ledger.",
+            help="The model that was served: a folder, a file, a hub id or builtin:NAME. Remedies are then sized by its ledger.",
             group=GENERAL,
         ),
         device_option(required=False),

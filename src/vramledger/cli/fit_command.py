@@ -20,7 +20,8 @@ _HELP = """What MODEL holds on: devices x tp x pp x ep x weight format x KV form
 Plans that hold come first, ordered by devices, price or tokens, with the Pareto front marked; then near misses, each
 with the owner it fails by and the bytes it lacks.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

@@ -8,7 +8,8 @@ from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption, json_
 
 _HELP = """What the KV cache of MODEL takes in each format: raw bits, and the bytes that come of them by length.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _HELP = """Ways to hand out the KV cache of MODEL, side by side for the lengths of a workload: the engine's blocks, pages of
 virtual memory (vAttention, kvcached), whole contexts.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

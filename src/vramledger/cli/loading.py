@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(text: str, *, headers: bool) -> Checkpoint:
-    """The model at a folder, file or hub id.
+    """The model at a folder, file, hub id or `builtin:NAME`.
 
     UnknownArchitecture and UnknownFormat carry a HeaderSummary as the fact `headers` where headers or an index were
     read.

@@ -19,7 +19,8 @@ from vramledger.engines import find_engine
 
 _HELP = """Where every byte of accelerator memory goes when MODEL is served, and what that leaves for KV.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

@@ -24,7 +24,8 @@ CHOICES = ("default", "throughput", "no-failure", "no-evict", "quantile", "risk"
 _HELP = """Simulate a workload on the KV pool that a plan leaves: latencies, goodput over all offered requests, the pool over time,
 preemptions, and how near each way to run out of memory is.
 
-MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision]); without one, give
+MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`); without one, give
 --plan, --manifest or --blocks. How long a step takes comes from --step-model, else from a roofline of the device (assumed)."""
 
 _EPILOG = """\b

@@ -17,7 +17,8 @@ from vramledger.cli.search_options import (
 
 _HELP = """A whole grid as a table: models x weights x devices x engines x tp x pp x ep x KV x context x concurrency.
 
-Each MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id (org/name[@revision])."""
+Each MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
+(org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
 
 _EPILOG = """\b
 Examples:

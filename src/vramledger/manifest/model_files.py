@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from vramledger.errors import SourceError, VramledgerError
+from vramledger.errors import InputError, SourceError, VramledgerError
 from vramledger.manifest.identity import (
     Coverage,
     FileIdentity,
@@ -21,7 +21,7 @@ from vramledger.manifest.identity import (
 )
 from vramledger.models.sources.bounded_file import ReadAt, open_for_headers, path_of, shown
 from vramledger.models.sources.listing import Listing, folder_listing
-from vramledger.models.sources.load import CONFIG, is_hub_id
+from vramledger.models.sources.load import BUILTIN, CONFIG, is_hub_id
 
 CHUNK_BYTES = 2**22
 MAX_FILES = 4096
@@ -57,8 +57,16 @@ def identify(
     """The model at a folder, a file or a hub id, as `load_source` finds it.
 
     Of weight files the header is hashed and the size taken, with `hash_weights` the whole content. On the hub the commit
-    says all, and small files are not read for it. `read` is told of every piece's bytes. Raises SourceError for what cannot be read.
+    says all, and small files are not read for it. `read` is told of every piece's bytes. Raises SourceError for what cannot be read,
+    InputError for a built-in model, which is no revision of anything.
     """
+    if text.strip().startswith(BUILTIN):
+        raise InputError(
+            f"{shown(text)} has no revision and no weights: what is built in is a config.json to plan with; give the folder, "
+            "file or hub id of the checkpoint that is served",
+            argument="model",
+            value=shown(text),
+        )
     path = path_of(text)
     if path.is_dir():
         return _local(text, folder_listing(path), path, None, hash_weights, read)

@@ -19,7 +19,7 @@ _SIDE_METHODS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 
 
 def load_checkpoint(text: str, *, headers: bool = True) -> Checkpoint:
-    """The model at a folder, file or hub id. Raises what `load_source` and `checkpoint_from_source` raise."""
+    """The model at a folder, file, hub id or `builtin:NAME`. Raises what `load_source` and `checkpoint_from_source` raise."""
     return checkpoint_from_source(load_source(text, headers=headers))
 
 

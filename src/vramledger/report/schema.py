@@ -15,6 +15,7 @@ _DOCUMENTS = {
     "measurement": ("vramledger.documents.measurement", "MeasurementDocument"),
     "reconciliation": ("vramledger.reconciliation.document", "ReconciliationDocument"),
     "model": ("vramledger.report.model_document", "ModelDocument"),
+    "builtin_models": ("vramledger.report.builtin_models_document", "BuiltinModelsDocument"),
     "comparison": ("vramledger.report.comparison_document", "ComparisonDocument"),
     "fit": ("vramledger.report.fit_document", "FitDocument"),
     "sweep": ("vramledger.report.fit_document", "SweepDocument"),

@@ -1,4 +1,4 @@
-"""A model from wherever a person points: a folder, a file, or a hub id."""
+"""A model from wherever a person points: a folder, a file, a hub id, or a built-in model."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Readers of weight files are imported by the functions that meet such files: most questions are about a
 # config.json alone, and the readers take a third of the time that the answer takes.
 
+BUILTIN = "builtin:"
 CONFIG = "config.json"
 QUANT_CONFIGS = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 SIDE_CONFIGS = ("generation_config.json", "preprocessor_config.json", "processor_config.json")
@@ -63,9 +64,9 @@ class Source(Struct, frozen=True, kw_only=True):
 def load_source(
     text: str, *, headers: bool = True, endpoint: str | None = None, cache_dir: Path | None = None
 ) -> Source:
-    """The model at a folder, a config.json, an index, a *.safetensors or *.gguf file, or a hub id.
+    """The model at a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id, or of `builtin:NAME`.
 
-    An existing path wins over a hub id of the same name. Without `headers` no safetensors header is read.
+    An existing path wins over a hub id of the same name, `builtin:` over a path. Without `headers` no safetensors header is read.
     `endpoint` and `cache_dir` override the hub library's own. Raises SourceError where nothing can be read,
     InputError for an empty text, ConfigError or HeaderError for a file that is wrong, UnknownArchitecture for a GGUF file of an
     architecture that has no config here.
@@ -74,6 +75,10 @@ def load_source(
         raise InputError(
             "MODEL is empty; give a folder, a file or a hub id such as org/name", argument="model", value=text
         )
+    if text.strip().startswith(BUILTIN):
+        from vramledger.models.builtin.catalogue import read
+
+        return read(text)
     try:
         path = path_of(text)
         is_folder, is_there = path.is_dir(), path.exists()
@@ -88,7 +93,8 @@ def load_source(
 
         return _from_listing(hub_listing(text, endpoint=endpoint, cache_dir=cache_dir), headers=headers)
     raise SourceError(
-        f"{quote(text, 120)} is neither an existing file or folder nor a hub id such as org/name or org/name@revision",
+        f"{quote(text, 120)} is neither an existing file or folder nor a hub id such as org/name or org/name@revision, "
+        "nor builtin:NAME",
         text=text,
     )
 
