@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
+.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
@@ -62,6 +62,10 @@ docs: accuracy
 	$(BIN)/python -m tools.diagnosis_page
 	$(BIN)/python -m tools.gateway_dashboard
 	$(BIN)/python -m tools.observability_page
+
+# The site of docs/ in build/site: warnings are errors, every link and anchor is followed, nothing is fetched.
+site: $(VENV)/.dev
+	$(BIN)/python -m tools.site --output build/site
 
 # Prometheus' own tool on the gateway's rules and alerts, with their unit tests (Debian: apt-get install prometheus).
 alerts:

@@ -1,4 +1,4 @@
-"""Write docs/search.md: what the searches ask of each engine, and what a table's columns hold.
+"""Write docs/searches.md: what the searches ask of each engine, and what a table's columns hold.
 
 python -m tools.search_page
 """
@@ -14,7 +14,7 @@ from vramledger.report.table_file import column_facts
 from vramledger.search.terms import KV_LOSS, Terms, asked_engines, terms_of
 from vramledger.search.weights import FORMATS
 
-PAGE = Path(__file__).parents[1] / "docs" / "search.md"
+PAGE = Path(__file__).parents[1] / "docs" / "searches.md"
 
 _TEXT = """# Comparisons, fits and sweeps
 
