@@ -13,9 +13,10 @@ from tools import readme
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readme_is_up_to_date() -> None:
-    text = readme.README.read_text(encoding="utf-8")
-    assert readme.filled(text) == text, "run `make docs`"
+@pytest.mark.parametrize("page", readme.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_is_what_the_commands_print(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert readme.filled(text, page) == text, "run `make docs`"
 
 
 def test_a_block_that_nothing_makes_is_refused() -> None:

@@ -1,9 +1,10 @@
-"""Fill the README with true output: commands, the summary of the accuracy page, and figures that are counted.
+"""Fill the README and the pages of docs/ with true output: commands, the accuracy page's summary, and figures that are counted.
 
-    python -m tools.readme [--check]
+    python -m tools.readme [--check] [PAGE ...]
 
 A block is fenced between `<!-- $ COMMAND -->` (or one of the names in `_MADE`) and `<!-- end -->`; the command is one of
-ours and runs in the repository. `--check` writes nothing and exits 1 where a block is out of date.
+ours and runs in the repository's root. What follows a ` | ` in it (an excerpt by sed, head or jq) is left to a shell.
+`--check` writes nothing and exits 1 where a block is out of date. All pages that have a block are filled unless some are named.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -22,11 +24,46 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 DATA = ROOT / "data"
 WIDTH = 110
+_ACCURACY_COLUMNS = ("engine", "field", "count", "median abs error %", "p95 abs error %", "inside %")
+_ACCURACY_ROWS = {
+    ("vllm", "weights GiB"),
+    ("vllm", "KV GiB"),
+    ("vllm", "tokens from scratch, 0.6.6 and newer"),
+    ("vllm", "tokens from scratch, before 0.6.6"),
+    ("sglang", "weights GiB"),
+    ("sglang", "tokens from scratch"),
+    ("llama.cpp", "model on devices"),
+    ("llama.cpp", "kv"),
+    ("llama.cpp", "compute on a device"),
+    ("llama.cpp", "compute on host"),
+    ("tensorrt-llm", "tokens from scratch"),
+    ("tensorrt-llm", "tokens from scratch, before 0.8"),
+}
 _BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+def pages() -> list[Path]:
+    """The README and every page of docs/ that has a block to fill."""
+    found = [path for path in sorted((ROOT / "docs").rglob("*.md")) if _BLOCK.search(path.read_text(encoding="utf-8"))]
+    return [README, *found]
+
+
 def output_of(command: str) -> str:
-    """What one of our commands prints, run in this process from the repository's root."""
+    """What one of our commands prints, run in this process from the repository's root, after what a pipe makes of it."""
+    ours, pipe, rest = command.partition(" | ")
+    out = _printed(ours)
+    if pipe:
+        shell = ["bash", "-o", "pipefail", "-c", rest]
+        done = subprocess.run(shell, cwd=ROOT, input=out, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode or done.stderr:
+            raise SystemExit(f"{command}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        out = done.stdout
+    if not out.strip():
+        raise SystemExit(f"it prints nothing: {command}")
+    return out.rstrip("\n")
+
+
+def _printed(command: str) -> str:
     from vramledger.cli import main
 
     words = shlex.split(command)
@@ -46,13 +83,19 @@ def output_of(command: str) -> str:
             del os.environ["COLUMNS"]
         else:
             os.environ["COLUMNS"] = columns
-    return out.getvalue().rstrip("\n")
+    return out.getvalue()
 
 
 def accuracy_table() -> str:
-    """The summary table of docs/accuracy.md."""
+    """Of the summary table of docs/accuracy.md: weights and what is foretold from scratch, good and bad."""
     text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    return "\n".join(line for line in text.partition("## Worst")[0].splitlines() if line.startswith("|"))
+    rows = [line for line in text.partition("## Worst")[0].splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    columns = [cells[0].index(name) for name in _ACCURACY_COLUMNS]
+    kept = [row for row in cells if (row[0], row[1]) in _ACCURACY_ROWS]
+    if len(kept) != len(_ACCURACY_ROWS):
+        raise SystemExit("docs/accuracy.md lacks a row that the README shows")
+    return "\n".join("| " + " | ".join(row[at] for at in columns) + " |" for row in (*cells[:2], *kept))
 
 
 def measured() -> str:
@@ -141,36 +184,45 @@ _MADE = {
 }
 
 
-def filled(text: str) -> str:
-    """`text` with every block made anew."""
+def filled(text: str, page: Path = README) -> str:
+    """`text`, which stands in `page`, with every block made anew."""
 
     def block(match: re.Match[str]) -> str:
         what = match.group(2)
         if what in _MADE:
-            body = f"\n{_MADE[what]()}\n\n"
+            body = f"\n{_seen_from(page, _MADE[what]())}\n\n"
         elif not what.startswith("$ "):
-            raise SystemExit(f"README.md: nothing makes the block {what!r}")
+            raise SystemExit(f"{page.name}: nothing makes the block {what!r}")
         else:
             command = what.removeprefix("$ ")
-            body = f"```\n$ {command}\n{output_of(command)}\n```\n"
+            body = f"```console\n$ {command}\n{output_of(command)}\n```\n"
         return match.group(1) + body + match.group(3)
 
     return _BLOCK.sub(block, text)
 
 
+def _seen_from(page: Path, text: str) -> str:
+    """`text` with the links from the repository's root made links from `page`."""
+    docs = os.path.relpath(ROOT / "docs", page.parent)
+    return text.replace("](docs/", "](" if docs == "." else f"]({docs}/")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only say whether the README is up to date")
+    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="pages to fill, all unless given")
     options = parser.parse_args()
-    text = README.read_text(encoding="utf-8")
-    new = filled(text)
-    if options.check:
-        print(
-            "README.md is up to date" if new == text else "README.md is out of date: python -m tools.readme"
-        )
-        return int(new != text)
-    README.write_text(new, encoding="utf-8")
-    return 0
+    stale = 0
+    for page in [path.resolve() for path in options.pages] or pages():
+        text = page.read_text(encoding="utf-8")
+        new = filled(text, page)
+        if new == text:
+            continue
+        stale += 1
+        print(f"{page.relative_to(ROOT)} {'is out of date: make docs' if options.check else 'filled'}")
+        if not options.check:
+            page.write_text(new, encoding="utf-8")
+    return int(options.check and stale > 0)
 
 
 if __name__ == "__main__":
