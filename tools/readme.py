@@ -44,7 +44,11 @@ _BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 def pages() -> list[Path]:
     """The README and every page of docs/ that has a block to fill."""
-    found = [path for path in sorted((ROOT / "docs").rglob("*.md")) if _BLOCK.search(path.read_text(encoding="utf-8"))]
+    found = [
+        path
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        if _BLOCK.search(path.read_text(encoding="utf-8"))
+    ]
     return [README, *found]
 
 
@@ -54,7 +58,9 @@ def output_of(command: str) -> str:
     out = _printed(ours)
     if pipe:
         shell = ["bash", "-o", "pipefail", "-c", rest]
-        done = subprocess.run(shell, cwd=ROOT, input=out, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            shell, cwd=ROOT, input=out, capture_output=True, text=True, timeout=60, check=False
+        )
         if done.returncode or done.stderr:
             raise SystemExit(f"{command}: {done.stderr.strip() or f'exit code {done.returncode}'}")
         out = done.stdout
