@@ -62,6 +62,7 @@ docs: accuracy
 	$(BIN)/python -m tools.diagnosis_page
 	$(BIN)/python -m tools.gateway_dashboard
 	$(BIN)/python -m tools.observability_page
+	$(BIN)/python -m tools.reference
 
 # The site of docs/ in build/site: warnings are errors, every link and anchor is followed, nothing is fetched.
 site: $(VENV)/.dev
