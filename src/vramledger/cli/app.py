@@ -18,6 +18,7 @@ PIPE_CLOSED = 141
 
 # Short helps stand here so that the list of commands loads none of them.
 _COMMANDS = {
+    "ui": "The page in a browser: plan with sliders, compare, fit, capacity, live, diagnose.",
     "plan": "Where every byte goes on each rank, and the KV budget the engine would print.",
     "rollout": "What devices and host hold while an instance is replaced, step by step.",
     "compare": "Engines, or versions of one, side by side.",

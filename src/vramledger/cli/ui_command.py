@@ -1,0 +1,131 @@
+"""`vramledger ui`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import uvicorn
+
+_HELP = """The page: plan with sliders, compare, fit, capacity, a live engine, diagnose. Local, without any network.
+
+It listens on this machine alone. On another address (--host) it asks for a key, which it prints, and answers only to the names
+given with --name. Files that are dropped on it are kept in a temporary folder until it ends; its commands can read nothing else."""
+
+_EPILOG = """\b
+Examples:
+  vramledger ui
+  vramledger ui --port 9000 --no-open
+  vramledger ui --host 0.0.0.0 --name gpu-box.lan
+  ssh -L 8417:127.0.0.1:8417 gpu-box vramledger ui --no-open
+
+\b
+Exit codes: 0 ended with Ctrl-C or SIGTERM; 2 wrong input, or the address is taken.
+"""
+PORT = 8417
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> int:
+    """Serve until told to end."""
+    import secrets
+    import socket
+    import sys
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from vramledger.cli.output import write_message
+    from vramledger.errors import InputError
+
+    try:
+        import starlette as _starlette
+        import uvicorn
+    except ImportError:
+        raise InputError(
+            "the page needs the extra `web`: pip install 'vramledger[web]'", extra="web"
+        ) from None
+    from vramledger.web.app import make_app, names_of
+    from vramledger.web.guard import Door
+    from vramledger.web.workers import Workers
+
+    del _starlette
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as problem:
+        listening.close()
+        raise InputError(
+            f"--host {host} --port {port}: {problem.strerror or problem}", host=host, port=port
+        ) from None
+    bound = listening.getsockname()[1]
+    is_local = host in _LOOPBACK
+    key = None if is_local else secrets.token_urlsafe(24)
+    door = Door(names=names_of((*_LOOPBACK, host, *names), bound), token=secrets.token_urlsafe(24), key=key)
+    named = names[0] if names else host
+    address = f"http://{f'[{named}]' if ':' in named else named}:{bound}/" + (f"?key={key}" if key else "")
+    with TemporaryDirectory(prefix="vramledger-ui-") as folder:
+        worker = [sys.executable, "-m", "vramledger.cli.worker", folder]
+        app = make_app(door=door, workers=Workers(worker), folder=Path(folder))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                timeout_graceful_shutdown=3,
+                ws="none",
+                h11_max_incomplete_event_size=32_768,
+                limit_concurrency=200,
+            )
+        )
+        write_message(f"the page is at {address} (Ctrl-C ends it)")
+        try:
+            _serve(server, listening, (lambda: _show(address)) if open_page else None)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            listening.close()
+    return 0
+
+
+def _serve(server: uvicorn.Server, listening: object, then: Callable[[], None] | None) -> None:
+    if then is not None:
+        then()
+    server.run(sockets=[listening])  # type: ignore[list-item]
+
+
+def _show(address: str) -> None:
+    """Open a browser where there is one to open; a machine without a display has none."""
+    import os
+    import sys
+    import threading
+    import webbrowser
+
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return
+    threading.Timer(0.5, webbrowser.open, (address,)).start()
+
+
+command = GroupedCommand(
+    "ui",
+    callback=run_ui,
+    help=_HELP,
+    epilog=_EPILOG,
+    params=[
+        GroupedOption(["host", "--host"], default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.", group=GENERAL),
+        GroupedOption(["port", "--port"], type=click.IntRange(0, 65535), default=PORT, show_default=True, metavar="N", help="Port to listen on; 0 takes a free one.", group=GENERAL),
+        GroupedOption(["names", "--name"], multiple=True, metavar="NAME", help="A name by which browsers reach this machine; may be repeated.", group=GENERAL),
+        GroupedOption(["open_page", "--open/--no-open"], default=True, help="Open the page in a browser where this machine has a display.", group=GENERAL),
+    ],
+)  # fmt: skip

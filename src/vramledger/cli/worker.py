@@ -1,0 +1,156 @@
+"""A process that runs command lines for the page: one after the other, able to read what the package ships and what was uploaded,
+and nothing else.
+
+A line on stdin is a JSON array of arguments. Lines on stdout are JSON objects: {"told": TEXT} for progress, at the end
+{"exit_code": N, "out": TEXT, "err": TEXT}.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+LARGEST_ANSWER_CHARACTERS = 64_000_000
+_LARGEST_DATA_BYTES = 6 * 1024**3
+# What a confined process asks of the system that is no file of anyone's.
+_SYSTEM = ("/dev/null", "/dev/urandom", "/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/sys/devices/system", "/sys/fs/cgroup", "/usr/share/zoneinfo", "/etc/localtime")  # fmt: skip
+_REFUSED = frozenset(
+    ["socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"]
+)  # fmt: skip
+_CHANGES = frozenset(
+    [
+        "os.remove",
+        "os.rename",
+        "os.rmdir",
+        "os.link",
+        "os.symlink",
+        "os.chmod",
+        "os.chown",
+        "os.truncate",
+        "os.mkdir",
+        "os.utime",
+    ]
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until stdin ends; `arguments` name the folders that may be read besides the package's own."""
+    from vramledger.cli.app import run
+
+    _limit_memory()
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    confine([Path(each) for each in arguments])
+    for line in sys.stdin.buffer:
+        answered = _answer(run, msgspec.json.decode(line, type=tuple[str, ...]), out.write)
+        out.write(msgspec.json.encode(answered) + b"\n")
+    return 0
+
+
+def confine(folders: Sequence[Path]) -> None:
+    """From here on this process opens no file outside `folders`, Python and this package, changes none outside `folders`, and reaches
+    no other machine or program. Cannot be undone."""
+    kept = [os.path.realpath(each) for each in folders]
+    package = os.path.realpath(Path(__file__).parents[1])
+    readable = [
+        *kept,
+        package,
+        *_SYSTEM,
+        *{os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, *sys.path) if each},
+    ]
+    # Compiled code keeps its cache beside what it was compiled from, or where it is told to.
+    cached = os.environ.get("NUMBA_CACHE_DIR")
+    writable = [*kept, *([os.path.realpath(cached)] if cached else [])]
+
+    def watch(event: str, facts: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = facts
+            if isinstance(path, int):
+                return
+            real = os.path.realpath(os.fsdecode(path))
+            may = _writes(mode, flags)
+            if may and not (
+                _within(real, writable)
+                or (_within(real, [package]) and "__pycache__" in real)
+                or real == "/dev/null"
+            ):
+                raise PermissionError(13, "not to be written from the page", os.fsdecode(path))
+            if not may and not _within(real, readable + writable):
+                raise PermissionError(13, "not to be read from the page", os.fsdecode(path))
+        elif event in _REFUSED:
+            raise PermissionError(13, "the page's commands reach no other program or machine")
+        elif event in {"os.listdir", "os.scandir"} and facts[0] is not None and not isinstance(facts[0], int):
+            if not _within(os.path.realpath(os.fsdecode(facts[0])), readable + writable):
+                raise PermissionError(13, "not to be read from the page", os.fsdecode(facts[0]))
+        elif event in _CHANGES and not isinstance(facts[0], int):
+            real = os.path.realpath(os.fsdecode(facts[0]))
+            if not (_within(real, writable) or (_within(real, [package]) and "__pycache__" in real)):
+                raise PermissionError(13, "not to be changed from the page", os.fsdecode(facts[0]))
+
+    sys.addaudithook(watch)
+
+
+def _within(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _writes(mode: str | None, flags: int) -> bool:
+    if mode is not None:
+        return any(sign in mode for sign in "wax+")
+    return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND))
+
+
+def _limit_memory() -> None:
+    import resource
+
+    with_room = _LARGEST_DATA_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (with_room if hard == resource.RLIM_INFINITY else min(with_room, hard), hard)
+    )
+
+
+class _Told(StringIO):
+    """stderr as a command sees it: what is written over is progress, and is passed on at once."""
+
+    def __init__(self, send: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._send = send
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if text.startswith("\r"):
+            told = text.strip()
+            if told:
+                self._send(msgspec.json.encode({"told": told}) + b"\n")
+            return len(text)
+        return super().write(text)
+
+
+def _answer(
+    run: Callable[[Sequence[str]], int], arguments: Sequence[str], send: Callable[[bytes], object]
+) -> dict[str, object]:
+    out, err = StringIO(), _Told(send)
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = run(arguments)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        except (MemoryError, RecursionError) as problem:
+            code = 1
+            err.write(f"vramledger: more than this page has room for ({type(problem).__name__})\n")
+    if out.tell() > LARGEST_ANSWER_CHARACTERS:
+        return {"exit_code": 1, "out": "", "err": "vramledger: the answer is larger than a page can show\n"}
+    return {"exit_code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""What the page offers to choose from: models, devices, engines with their versions and flags."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+import vramledger
+from vramledger.engines import engine_names, find_engine
+from vramledger.hardware.catalogue import devices
+
+
+@cache
+def catalogue() -> bytes:
+    """As JSON."""
+    return msgspec.json.encode(
+        {
+            "version": vramledger.__version__,
+            "models": _models(),
+            "devices": [{"name": each.name, "total_bytes": each.total_bytes} for each in devices()],
+            "engines": [_engine(name) for name in engine_names()],
+        }
+    )
+
+
+def _models() -> list[str]:
+    return []
+
+
+def _engine(name: str) -> dict[str, object]:
+    rules, _ = find_engine(name)
+    options = [
+        {
+            "name": each.name,
+            "flag": each.flag,
+            "kind": each.kind,
+            "group": each.group,
+            "help": each.help,
+            "choices": each.choices,
+        }
+        for each in rules.OPTIONS
+    ]
+    return {"name": name, "options": options}

@@ -1,0 +1,169 @@
+// Parts that every tab is made of. All of them are the browser's own controls, with labels.
+import { html, useEffect, useId, useRef, useState } from "vl/lib/dom";
+import { bytes } from "vl/lib/units";
+import { t } from "vl/lib/words";
+import { upload } from "vl/lib/api";
+
+export function Field({ label, hint, children }) {
+  const id = useId();
+  return html`<div class="field"><label for=${id}>${label}</label>${children(id)}${hint && html`<p class="hint">${hint}</p>`}</div>`;
+}
+
+/** `options`: [value, text] or plain values. */
+export function Select({ label, value, options, onChange, hint }) {
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<select id=${id} value=${value} onChange=${(event) => onChange(event.target.value)}>
+    ${options.map((each) => {
+      const [key, text] = Array.isArray(each) ? each : [each, each];
+      return html`<option value=${key} selected=${key === value}>${text}</option>`;
+    })}
+  </select>`}<//>`;
+}
+
+/** A line of text; `list` are suggestions. */
+export function Text({ label, value, onChange, list, hint, placeholder }) {
+  const suggestions = useId();
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<input id=${id} type="text" value=${value ?? ""} placeholder=${placeholder}
+      list=${list && suggestions} autocomplete="off" spellcheck="false" onInput=${(event) => onChange(event.target.value)} />
+    ${list && html`<datalist id=${suggestions}>${list.map((each) => html`<option value=${each}></option>`)}</datalist>`}`}<//>`;
+}
+
+export function Check({ label, value, onChange }) {
+  return html`<label class="check"><input type="checkbox" checked=${value} onChange=${(event) => onChange(event.target.checked)} /> ${label}</label>`;
+}
+
+/** A slider with its number beside it, for exact values. `steps` are the values it stops at (a whole scale that is not even), else min, max, step. */
+export function Slider({ label, value, onChange, steps, min = 1, max = 100, step = 1, shown = String, hint }) {
+  const nearest = steps ? steps.reduce((best, each, place) => (Math.abs(each - value) < Math.abs(steps[best] - value) ? place : best), 0) : value;
+  const least = steps ? steps[0] : min;
+  const most = steps ? steps[steps.length - 1] : max;
+  const take = (text) => {
+    const found = Number(text);
+    if (Number.isFinite(found) && text !== "" && found >= least) onChange(found);
+  };
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<div class="slider">
+    <input id=${id} type="range" min=${steps ? 0 : min} max=${steps ? steps.length - 1 : max} step=${steps ? 1 : step} value=${nearest}
+      aria-valuetext=${shown(value)} onInput=${(event) => onChange(steps ? steps[Number(event.target.value)] : Number(event.target.value))} />
+    <input type="number" min=${least} max=${most * 64} value=${value} aria-label=${label} onChange=${(event) => take(event.target.value)} />
+  </div>`}<//>`;
+}
+
+/** A place to drop files, or to choose them. `onFiles` gets {source, names, bytes}; null when they are removed. */
+export function Drop({ label, held, onFiles, multiple = false, accept, hint }) {
+  const [note, setNote] = useState("");
+  const [isOver, setOver] = useState(false);
+  const send = async (files) => {
+    if (!files.length) return;
+    try {
+      onFiles(await upload([...files], { told: (name) => setNote(t("dropping", { name })) }));
+      setNote("");
+    } catch (problem) {
+      setNote(t(problem.message));
+    }
+  };
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<div class=${`drop ${isOver ? "over" : ""}`}
+      onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}
+      onDrop=${(event) => { event.preventDefault(); setOver(false); send(event.dataTransfer.files); }}>
+    <input id=${id} type="file" multiple=${multiple} accept=${accept} onChange=${(event) => { send(event.target.files); event.target.value = ""; }} />
+    ${held ? html`<p>${t("drop.keep", { names: held.names.join(", "), size: bytes(held.bytes) })} <button type="button" class="plain" onClick=${() => onFiles(null)}>${t("remove")}</button></p>`
+      : html`<p class="hint">${t("drop")}</p>`}
+    <p role="status">${note}</p>
+  </div>`}<//>`;
+}
+
+export function Copy({ text, label }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return undefined;
+    const later = setTimeout(() => setDone(false), 2000);
+    return () => clearTimeout(later);
+  }, [done]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Where no clipboard may be written (http to another machine) the old way still works.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    setDone(true);
+  };
+  return html`<button type="button" class="plain" onClick=${copy}>${done ? t("copied") : label ?? t("copy")}<span class="hidden" role="status">${done ? t("copied") : ""}</span></button>`;
+}
+
+/** A command line to copy. */
+export function Command({ line, label }) {
+  return html`<section class="command" aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${line}</code></pre><${Copy} text=${line} /></section>`;
+}
+
+/** What kind of evidence a number has; opens the formula with its numbers and the source. */
+export function Evidence({ evidence, interval, children }) {
+  return html`<details class=${`evidence ${evidence.kind}`}><summary>${t(`evidence.${evidence.kind}`)}</summary>
+    <dl>${evidence.formula && html`<dt>${t("formula")}</dt><dd><code>${evidence.formula}</code></dd>`}
+    <dt>${t("source")}</dt><dd>${evidence.source}</dd>
+    ${interval && html`<dt>${t("low")} / ${t("expected")} / ${t("high")}</dt><dd>${[interval.low, interval.expected, interval.high].map((each) => each.toLocaleString("en-US")).join(" / ")} B</dd>`}</dl>
+    ${children}
+  </details>`;
+}
+
+/** A verdict of a plan with its conditions. */
+export function Verdict({ verdict }) {
+  const [word, tone] = verdict.holds === null ? ["verdict.untold", "unsure"] : verdict.holds ? ["verdict.holds", "good"] : ["verdict.fails", "bad"];
+  const short = verdict.holds === false && verdict.shortfall_bytes ? `: ${t("verdict.short", { bytes: bytes(verdict.shortfall_bytes) })}` : "";
+  const lists = [["conditions", verdict.conditions], ["remedies", verdict.remedies], ["missing", verdict.missing], ["assumed", verdict.assumed]];
+  return html`<section class=${`verdict ${tone}`} aria-live="polite" aria-label=${t(word)}>
+    <div class="word">${t(word)}${short}</div><p class="said">${verdict.summary}</p>
+    ${lists.filter(([, items]) => items.length).map(([name, items]) => html`<details open=${name === "conditions" || name === "missing"}><summary>${t(name)} (${items.length})</summary><ul>${items.map((each) => html`<li>${each}</li>`)}</ul></details>`)}
+  </section>`;
+}
+
+/** `columns`: names, or {name, number: true}; `rows`: arrays of text or elements. */
+export function Table({ columns, rows, label }) {
+  const shown = columns.map((each) => (typeof each === "string" ? { name: each } : each));
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table><thead><tr>${shown.map((each) => html`<th scope="col" class=${each.number ? "n" : ""}>${each.name}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${row.map((cell, place) => (place === 0 ? html`<th scope="row">${cell}</th>` : html`<td class=${shown[place].number ? "n" : ""}>${cell}</td>`))}</tr>`)}</tbody></table></div>`;
+}
+
+/** What went wrong, as the command said it. */
+export function Problem({ message }) {
+  return message ? html`<p class="problem" role="alert">${message === "lost" ? t("lost") : message}</p>` : null;
+}
+
+/** How far a long command is, with a way to end it. */
+export function Progress({ told, onCancel }) {
+  return html`<div class="progress"><progress aria-label=${t("working")}></progress><span role="status">${told || t("working")}</span>
+    <button type="button" onClick=${onCancel}>${t("cancel")}</button></div>`;
+}
+
+/**
+ * Runs asks one at a time, always the newest: {answer, problem, told, isRunning, start, cancel}. An ask that is superseded is ended.
+ * `start(ask)` at once; what an older answer says stays shown until the next one is there.
+ */
+export function useRun(run) {
+  const [state, setState] = useState({ answer: null, problem: "", told: "", isRunning: false });
+  const ending = useRef(null);
+  useEffect(() => () => ending.current?.abort(), []);
+  const cancel = () => ending.current?.abort();
+  const start = async (ask) => {
+    ending.current?.abort();
+    const own = new AbortController();
+    ending.current = own;
+    setState((before) => ({ ...before, isRunning: true, told: "", problem: "" }));
+    try {
+      const answer = await run(ask, { signal: own.signal, told: (told) => own === ending.current && setState((before) => ({ ...before, told })) });
+      if (own !== ending.current) return null;
+      const failed = answer.document === null || answer.document.kind === "error";
+      setState((before) => ({ answer: failed ? before.answer : answer, problem: failed ? answer.message || t("lost") : "", told: "", isRunning: false }));
+      return failed ? null : answer;
+    } catch (problem) {
+      if (own === ending.current) {
+        setState((before) => ({ ...before, told: "", isRunning: false, problem: problem.name === "AbortError" ? t("cancelled") : problem.message }));
+      }
+      return null;
+    }
+  };
+  return { ...state, start, cancel };
+}

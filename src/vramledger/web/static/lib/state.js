@@ -1,0 +1,50 @@
+// What a tab shows, as an address that can be shared: #plan/<compressed JSON>. Nothing of it reaches a server.
+import { useEffect, useState } from "preact/hooks";
+
+/** The tab and its state in the address: {tab, state}; state is null where there is none, or none that can be read. */
+export async function readAddress() {
+  const [tab, packed] = location.hash.slice(1).split("/");
+  try {
+    return { tab, state: packed ? JSON.parse(await unpacked(packed)) : null };
+  } catch {
+    return { tab, state: null };
+  }
+}
+
+/** An address that shows `state` in `tab`. */
+export async function addressOf(tab, state) {
+  return `${location.origin}${location.pathname}#${tab}/${await packed(JSON.stringify(state))}`;
+}
+
+/** Say in the address what is shown, without a step in the history. */
+export async function writeAddress(tab, state) {
+  history.replaceState(null, "", await addressOf(tab, state));
+}
+
+/** {tab, state} as the address has them, and anew when it changes. */
+export function useAddress() {
+  const [found, told] = useState(null);
+  useEffect(() => {
+    const read = () => readAddress().then(told);
+    read();
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, []);
+  return found;
+}
+
+async function packed(text) {
+  const data = await through(new Blob([text]), new CompressionStream("deflate-raw"));
+  return btoa(String.fromCharCode(...new Uint8Array(data))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+}
+
+const LARGEST_STATE = 1_000_000;
+
+async function unpacked(text) {
+  const data = Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (sign) => sign.charCodeAt(0));
+  const whole = new TextDecoder().decode(await through(new Blob([data]), new DecompressionStream("deflate-raw")));
+  if (whole.length > LARGEST_STATE) throw new Error("too large");
+  return whole;
+}
+
+const through = (blob, stream) => new Response(blob.stream().pipeThrough(stream)).arrayBuffer();

@@ -1,0 +1,31 @@
+// Words that more than one part of the page uses.
+export default {
+  en: {
+    "tab.plan": "Plan", "tab.compare": "Compare", "tab.fit": "Fit", "tab.capacity": "Capacity", "tab.live": "Live", "tab.diagnose": "Diagnose",
+    "skip": "Skip to the content", "language": "Language", "theme": "Appearance", "theme.auto": "As the system", "theme.light": "Light", "theme.dark": "Dark",
+    "command": "The same in a terminal", "copy": "Copy", "copied": "Copied", "table": "The numbers of this chart", "loading": "Loading…", "working": "Working…",
+    "cancel": "Cancel", "run": "Run", "cancelled": "Cancelled.", "lost": "The page's server does not answer. Is `vramledger ui` still running?",
+    "drop": "Drop files here, or choose", "dropping": "Sending {name}…", "drop.keep": "{names} ({size})", "remove": "Remove",
+    "model": "Model", "model.builtin": "A built-in model", "model.own": "Your own: config.json, index, *.safetensors, *.gguf (headers only are sent)",
+    "device": "Device", "engine": "Engine", "context": "Context", "concurrency": "Concurrency", "more": "More",
+    "verdict.holds": "Holds", "verdict.fails": "Does not hold", "verdict.untold": "Cannot be told",
+    "verdict.short": "short by {bytes}", "conditions": "Conditions", "remedies": "What would help", "missing": "Missing to tell", "assumed": "Rests on assumptions",
+    "evidence": "Evidence", "evidence.calculated": "calculated", "evidence.reported": "reported", "evidence.measured": "measured", "evidence.assumed": "assumed",
+    "formula": "Formula", "source": "Source", "low": "low", "expected": "expected", "high": "high", "notes": "Notes",
+    "made": "Made by vramledger {version}",
+  },
+  ko: {
+    "tab.plan": "Plan 계획", "tab.compare": "Compare 비교", "tab.fit": "Fit 적합", "tab.capacity": "Capacity 용량", "tab.live": "Live 실시간", "tab.diagnose": "Diagnose 진단",
+    "skip": "본문으로 건너뛰기", "language": "언어", "theme": "화면 모드", "theme.auto": "시스템 설정", "theme.light": "밝게", "theme.dark": "어둡게",
+    "command": "터미널에서 같은 결과를 얻는 명령", "copy": "복사", "copied": "복사됨", "table": "이 차트의 수치", "loading": "불러오는 중…", "working": "계산 중…",
+    "cancel": "취소", "run": "실행", "cancelled": "취소되었습니다.", "lost": "페이지 서버가 응답하지 않습니다. `vramledger ui`가 실행 중인지 확인하세요.",
+    "drop": "파일을 여기에 놓거나 선택하세요", "dropping": "{name} 전송 중…", "drop.keep": "{names} ({size})", "remove": "제거",
+    "model": "모델", "model.builtin": "내장 모델", "model.own": "내 모델: config.json, index, *.safetensors, *.gguf (header만 전송)",
+    "device": "Device", "engine": "Engine", "context": "Context", "concurrency": "Concurrency", "more": "더 보기",
+    "verdict.holds": "가능", "verdict.fails": "불가능", "verdict.untold": "판단할 수 없음",
+    "verdict.short": "{bytes} 부족", "conditions": "조건", "remedies": "도움이 되는 변경", "missing": "판단에 필요한 정보", "assumed": "가정에 의존하는 항목",
+    "evidence": "근거", "evidence.calculated": "calculated 계산", "evidence.reported": "reported 보고", "evidence.measured": "measured 측정", "evidence.assumed": "assumed 가정",
+    "formula": "수식", "source": "출처", "low": "low", "expected": "expected", "high": "high", "notes": "참고",
+    "made": "vramledger {version}에서 생성",
+  },
+};

@@ -1,0 +1,139 @@
+"""Processes that run the commands behind the page: one kept warm for quick ones, one of its own for each long one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+QUICK_S = 60
+LONG_S = 3600
+MOST_LONG = 4
+_LONGEST_LINE = 80_000_000
+_END_S = 2
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """How a command ended: its exit code, what it printed, and what it said beside that."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """How far a command is."""
+
+    told: str
+
+
+class Busy(Exception):
+    """As many long commands run as may."""
+
+
+class Workers:
+    """`command` starts a worker (`vramledger.cli.worker`)."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = tuple(command)
+        self._warm: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._long = 0
+
+    async def start(self) -> None:
+        """Have the warm one ready before it is asked."""
+        self._warm = await self._started()
+
+    async def end(self) -> None:
+        """End the warm one; long ones end with who asked."""
+        await _ended(self._warm)
+        self._warm = None
+
+    async def run(self, arguments: Sequence[str], *, is_long: bool) -> AsyncIterator[Told | Reply]:
+        """How far it is, any number of times, then the reply. Leaving early ends the command. Raises Busy."""
+        if is_long:
+            async for said in self._run_alone(arguments):
+                yield said
+            return
+        async with self._turn:
+            if self._warm is None or self._warm.returncode is not None:
+                self._warm = await self._started()
+            is_whole = False
+            try:
+                async for said in _said(self._warm, arguments, QUICK_S):
+                    is_whole = isinstance(said, Reply)
+                    yield said
+            finally:
+                if not is_whole:
+                    await asyncio.shield(self._replace())
+
+    async def _replace(self) -> None:
+        await _ended(self._warm)
+        self._warm = await self._started()
+
+    async def _run_alone(self, arguments: Sequence[str]) -> AsyncIterator[Told | Reply]:
+        if self._long >= MOST_LONG:
+            raise Busy
+        self._long += 1
+        process = None
+        try:
+            process = await self._started()
+            async for said in _said(process, arguments, LONG_S):
+                yield said
+        finally:
+            self._long -= 1
+            await asyncio.shield(_ended(process))
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=_LONGEST_LINE,
+            start_new_session=True,
+        )
+
+
+async def _said(
+    process: asyncio.subprocess.Process, arguments: Sequence[str], within_s: float
+) -> AsyncIterator[Told | Reply]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(msgspec.json.encode(arguments) + b"\n")
+    try:
+        async with asyncio.timeout(within_s):
+            await process.stdin.drain()
+            while line := await process.stdout.readline():
+                said = msgspec.json.decode(line, type=dict[str, str | int])
+                if "told" in said:
+                    yield Told(told=str(said["told"]))
+                else:
+                    yield msgspec.convert(said, Reply)
+                    return
+    except TimeoutError:
+        yield Reply(exit_code=1, out="", err=f"vramledger: not done within {within_s:g} s, and ended\n")
+        return
+    except (ConnectionError, ValueError):
+        pass
+    code = await process.wait()
+    yield Reply(
+        exit_code=1,
+        out="",
+        err=f"vramledger: the command's process ended ({code}); memory may have run out\n",
+    )
+
+
+async def _ended(process: asyncio.subprocess.Process | None) -> None:
+    if process is None or process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _END_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
