@@ -126,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str], *, as_json: bool) -> int:
     try:
-        result: Any = cli.main(args, prog_name="vramledger", standalone_mode=False)
+        result: Any = cli.main(args, prog_name="vramledger", standalone_mode=False, obj=tuple(args))
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import (
     OUTPUT,
     EngineCommand,
@@ -49,6 +50,7 @@ def run_plan(
     as_json: bool,
     explain: bool,
     exit_zero: bool,
+    html_file: str | None,
     concurrency: int,
     **flags: object,
 ) -> int:
@@ -63,15 +65,23 @@ def run_plan(
     find_engine(engine)
     checkpoint = load(model, headers=headers)
     answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, remedies=True, **flags)  # type: ignore[arg-type]
-    if as_json:
-        from vramledger.documents.plan import plan_document
-
-        write_document(plan_document(answer))
-    else:
+    if html_file is not None or not as_json:
         from vramledger.report.plan_text import plan_lines
 
         counts = checkpoint.model.parameter_counts()
-        write_page(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
+        lines = tuple(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
+    if html_file is not None or as_json:
+        from vramledger.documents.plan import plan_document
+
+        document = plan_document(answer)
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "plan", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     return verdict_code((answer.verdict.holds,), exit_zero=exit_zero)
 
 
@@ -90,6 +100,7 @@ command = EngineCommand(
             ["explain", "--explain"], is_flag=True, help="Formula and source under each entry.", group=OUTPUT
         ),
         json_option(),
+        html_option(),
         exit_zero_option("Exit with 0 whatever the verdict."),
     ],
 )

@@ -60,6 +60,7 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(128)
     except OSError as problem:
         listening.close()
         raise InputError(

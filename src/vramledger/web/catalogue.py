@@ -9,6 +9,7 @@ import msgspec
 import vramledger
 from vramledger.engines import engine_names, find_engine
 from vramledger.hardware.catalogue import devices
+from vramledger.models.builtin import names
 
 
 @cache
@@ -17,15 +18,11 @@ def catalogue() -> bytes:
     return msgspec.json.encode(
         {
             "version": vramledger.__version__,
-            "models": _models(),
+            "models": names(),
             "devices": [{"name": each.name, "total_bytes": each.total_bytes} for each in devices()],
             "engines": [_engine(name) for name in engine_names()],
         }
     )
-
-
-def _models() -> list[str]:
-    return []
 
 
 def _engine(name: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ const CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(state ?? { model: known.models[0], device: "H100-80GB", context: 8192 });
+  const [asked, setAsked] = useState(state ?? { model: known.models[0], device: "H100 SXM 80GB", context: 8192 });
   const { answer, problem, start } = useRun(run);
   useEffect(() => {
     start({ command: "plan", sources: [`builtin:${asked.model}`], options: { device: asked.device, max_model_len: asked.context } });

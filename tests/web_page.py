@@ -1,0 +1,138 @@
+"""A page under test: what is on it, what the browser said of it, and the commands it stands for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+WAIT_MS = 120_000
+ROOT = Path(__file__).parents[1]
+SHOTS = ROOT / "build" / "screenshots"
+
+
+class Ui(NamedTuple):
+    """Where the server listens, and what its page proves itself with."""
+
+    address: str
+    token: str
+
+    def run(self, ask: dict[str, object]) -> dict[str, Any]:
+        """What `/api/run` answers at the end."""
+        body = json.dumps(ask).encode()
+        asked = urllib.request.Request(
+            f"{self.address}/api/run", data=body, headers={"x-vramledger-token": self.token}
+        )
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            found: dict[str, Any] = json.loads(answer.read().splitlines()[-1])
+        return found
+
+
+class Page:
+    """A browser's page. `here` is playwright's own."""
+
+    def __init__(self, here: Any, address: str, shots: Path) -> None:
+        self.here = here
+        self.address = address
+        self._shots = shots
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        here.on("console", lambda said: self._hear(said.type, said.text))
+        here.on("pageerror", lambda error: self.complaints.append(str(error)))
+        here.on("request", lambda request: self.asked.append(request.url))
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls,
+        browser: Any,
+        address: str,
+        *,
+        shots: Path,
+        width: int = 1280,
+        scheme: str = "light",
+        language: str = "en-US",
+    ) -> Iterator[Page]:
+        """A page in a browser of its own; what the browser complained of fails the test at the end."""
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            locale=language,
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(WAIT_MS)
+        try:
+            page = cls(context.new_page(), address, shots)
+            yield page
+            assert page.complaints == []
+            assert [
+                url for url in page.asked if not url.startswith((address, "data:", "blob:", "file:"))
+            ] == []
+        finally:
+            context.close()
+
+    def tab(self, name: str) -> Page:
+        """Open a tab and wait until it is there."""
+        self.here.goto(f"{self.address}/#{name}")
+        self.here.wait_for_selector("main >> css=:not(:empty)")
+        return self
+
+    def shot(self, name: str) -> None:
+        """A picture for who looks at a run."""
+        self._shots.mkdir(parents=True, exist_ok=True)
+        self.here.screenshot(path=str(self._shots / f"{name}.png"), full_page=True)
+
+    def command(self) -> str:
+        """The command line that the page shows beside what it shows."""
+        return str(self.here.inner_text("section.command >> nth=0 >> code")).strip()
+
+    def says(self, selector: str) -> str:
+        return str(self.here.inner_text(selector))
+
+    def waits_for(self, expression: str, argument: object = None) -> None:
+        """Until a function of the page is true."""
+        self.here.wait_for_function(expression, arg=argument)
+
+    def broken_rules(self) -> list[str]:
+        """Rules of axe-core (WCAG A and AA) that the page breaks."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = (
+            Axe().run(self.here, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).response
+        )
+        return [f"{each['id']}: {each['nodes'][0]['html'][:160]}" for each in found["violations"]]
+
+    def overflow_px(self) -> int:
+        """By how much the page is wider than its window."""
+        return int(
+            self.here.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        )
+
+
+def printed(command: str, *, folder: Path = ROOT) -> dict[str, Any]:
+    """The document that a shown command line writes with --json in a terminal, whatever it exits with."""
+    words = shlex.split(command)
+    assert words[0] == "vramledger"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "--json"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
