@@ -110,7 +110,9 @@ class Page:
         """Rules of axe-core (WCAG A and AA) that the page breaks."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright")
         found = (
-            Axe().run(self.here, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).response
+            axe.Axe()
+            .run(self.here, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+            .response
         )
         return [f"{each['id']}: {each['nodes'][0]['html'][:160]}" for each in found["violations"]]
 
