@@ -22,7 +22,7 @@ CODE := src tests tools
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
+.PHONY: distributions release-check bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -193,6 +193,15 @@ fuzz-gateway: $(VENV)/.dev
 	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser http.server --engine llamacpp $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser h11 --engine sglang $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tools.gateway_fuzz --seconds $(SECONDS) --parser http.server --engine tensorrt-llm $(if $(SEED),--seed $(SEED))
+
+# The sdist and the wheel into dist/: the same bytes from the same sources (SOURCE_DATE_EPOCH sets the times in the archives).
+distributions: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m tools.distributions dist
+
+# What a release must be: both built, the wheel installed where nothing else is, every command run there.
+release-check: distributions
+	$(BIN)/python -m pytest -n 0 tests/distribution
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -59,8 +59,13 @@ def run_experiment_command(
     import vramledger
     from vramledger.cli.progress import Watch
     from vramledger.cli.termination import ends_when_told
+    from vramledger.experiment.extra import not_installed
     from vramledger.release.experiment.order import Order
-    from vramledger.release.experiment.run import run_experiment
+
+    try:
+        from vramledger.release.experiment.run import run_experiment
+    except ModuleNotFoundError as problem:
+        raise not_installed(problem) from None
     from vramledger.telemetry.engine_process import EngineDied
 
     names = ("target", "launch", "model", "engine", "engine_url", "gateway_url", "fresh", "ready_s")

@@ -206,14 +206,17 @@ def runner(jobs: int | None, ray: str | None) -> Runner:
     from vramledger.cli.progress import Progress
     from vramledger.search.sweep import cores, over_processes
 
+    on_ray: Runner | None = None
+    if ray is not None:
+        from vramledger.search.on_ray import over_ray
+
+        # Made here, so that a missing library is told before anything is written.
+        on_ray = over_ray(ray, jobs=jobs)
+
     def run(work: Work, parts: Sequence[Numbers]) -> Iterator[list[Row]]:
         points = sum(map(len, parts))
-        if ray is not None:
-            from vramledger.search.on_ray import over_ray
-
-            where = over_ray(ray, jobs=jobs)
-        else:
-            where = over_processes(jobs if jobs is not None else cores() if points >= SMALL_GRID else 1)
+        count = jobs if jobs is not None else cores() if points >= SMALL_GRID else 1
+        where = on_ray if on_ray is not None else over_processes(count)
         with Progress(points) as progress:
             yield from progress.through(where(work, parts))
 

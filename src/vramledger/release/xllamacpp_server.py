@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import xllamacpp
     except ImportError:
-        sys.stderr.write("xllamacpp is not installed: pip install xllamacpp\n")
+        sys.stderr.write("xllamacpp is not installed: pip install 'vramledger[llamacpp]'\n")
         return 2
     signal.signal(signal.SIGTERM, _end)
     server = xllamacpp.Server(_params(xllamacpp, options))
