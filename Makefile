@@ -40,8 +40,20 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 
+	$(BIN)/biome lint --config-path=tools/web_checks --error-on-warnings src/vramledger/web/static
+
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+# The page's modules read by TypeScript, with the types of the libraries they use (needs npm; ten seconds).
+web-types:
+	@mkdir -p build/web-types
+	cp tools/web_checks/package.json tools/web_checks/.npmrc build/web-types/
+	cd build/web-types && npm install --silent --no-audit --no-fund && npx --no-install tsc -p ../../tools/web_checks
+
+# The libraries that the page ships are the published ones, byte for byte (needs npm); WRITE=1 takes those of the versions that are named.
+web-vendor: $(VENV)/.run
+	$(BIN)/python -m tools.web_vendor $(if $(WRITE),--write)
 
 # Predictions against reported start-ups. DATA is any folder of the layout of data/ (see data/README.md).
 accuracy: $(VENV)/.run

@@ -1,5 +1,5 @@
 // What the page asks of its server.
-const token = document.querySelector('meta[name="vramledger-token"]')?.content ?? "";
+const token = document.querySelector('meta[name="vramledger-token"]')?.getAttribute("content") ?? "";
 const headers = { "x-vramledger-token": token };
 
 /** Something the server refused, or that could not be asked; `message` is for a person. */
@@ -11,6 +11,9 @@ export const catalogue = once(async () => (await answered(await fetch("/api/cata
 /**
  * Run a command: {command, sources, options, files}. Resolves to {exit_code, command, message, document};
  * `told` hears how far it is, `signal` ends it.
+ *
+ * @param {any} ask
+ * @param {{told?: (text: string) => void, signal?: AbortSignal}} [more]
  */
 export async function run(ask, { told, signal } = {}) {
   const sent = await reached(fetch("/api/run", { method: "POST", headers, body: JSON.stringify(without(ask)), signal }));
@@ -25,7 +28,12 @@ export async function run(ask, { told, signal } = {}) {
   return found;
 }
 
-/** Keep files on the server (headers alone of checkpoints). Resolves to {source: "upload:ID", names, bytes}. */
+/**
+ * Keep files on the server (headers alone of checkpoints). Resolves to {source: "upload:ID", names, bytes}.
+ *
+ * @param {File[]} files
+ * @param {{told?: (name: string) => void}} [more]
+ */
 export async function upload(files, { told } = {}) {
   let kept = null;
   for (const file of files) {
@@ -39,7 +47,12 @@ export async function upload(files, { told } = {}) {
   return { source: `upload:${kept.id}`, names: kept.names, bytes: kept.bytes };
 }
 
-/** A stream of JSON lines from any of the server's other addresses. */
+/**
+ * A stream of JSON lines from any of the server's other addresses.
+ *
+ * @param {string} path
+ * @param {{body?: unknown, signal?: AbortSignal}} [more]
+ */
 export async function* stream(path, { body, signal } = {}) {
   const sent = await reached(fetch(path, { method: "POST", headers, body: JSON.stringify(body ?? {}), signal }));
   await answered(sent);
@@ -104,5 +117,11 @@ function without(ask) {
 
 function once(make) {
   let made = null;
-  return () => (made ??= make().catch((problem) => { made = null; throw problem; }));
+  return () => {
+    made ??= make().catch((problem) => {
+      made = null;
+      throw problem;
+    });
+    return made;
+  };
 }

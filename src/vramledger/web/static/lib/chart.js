@@ -24,6 +24,9 @@ export function useAppearance() {
 /**
  * `make()` gives ECharts' option, called anew when `deps` or the appearance change; `says` is one sentence for who does not see it;
  * `columns` and `rows` are the same numbers as a table. `height` in px, or a function of the width in px. `onClick` gets ECharts' event.
+ *
+ * @param {{make: () => object, deps: unknown[], says: string, columns?: any[], rows?: any[], height?: number | ((width: number) => number),
+ *   onClick?: (event: any) => void, caption?: string}} shown
  */
 export function Chart({ make, deps, says, columns, rows, height = 320, onClick, caption }) {
   const place = useRef(null);
@@ -32,11 +35,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
   useLanguage();
   useEffect(() => {
     chart.current = init(place.current, null, { renderer: "svg" });
-    const fit = () => {
-      const size = typeof height === "function" ? height(place.current.clientWidth) : height;
-      place.current.style.height = `${size}px`;
-      chart.current.resize({ height: size });
-    };
+    const fit = () => size(place.current, chart.current, height);
     const watch = new ResizeObserver(fit);
     watch.observe(place.current);
     return () => {
@@ -45,9 +44,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
     };
   }, []);
   useEffect(() => {
-    const size = typeof height === "function" ? height(place.current.clientWidth) : height;
-    place.current.style.height = `${size}px`;
-    chart.current.resize({ height: size });
+    size(place.current, chart.current, height);
     chart.current.setOption({ ...common(), ...make() }, { notMerge: true });
     chart.current.off("click");
     if (onClick) chart.current.on("click", onClick);
@@ -57,6 +54,13 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
     <div ref=${place} role="img" aria-label=${says} class="drawn"></div>
     ${rows && html`<details class="numbers"><summary>${t("table")}</summary><${Table} columns=${columns} rows=${rows} label=${says} /></details>`}
   </figure>`;
+}
+
+/** As high as is said for the width that there is. */
+function size(place, chart, height) {
+  const high = typeof height === "function" ? height(place.clientWidth) : height;
+  place.style.height = `${high}px`;
+  chart.resize({ height: high });
 }
 
 /** What all charts share: fonts and colours of the page, no movement for who asked for none. */
