@@ -39,7 +39,7 @@ _ACCURACY_ROWS = {
     ("tensorrt-llm", "tokens from scratch"),
     ("tensorrt-llm", "tokens from scratch, before 0.8"),
 }
-_BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (?!end )(\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
