@@ -14,6 +14,8 @@ LONG_S = 3600
 MOST_LONG = 4
 _LONGEST_LINE = 80_000_000
 _END_S = 2
+# Of a worker that was ended, or that ended, before it answered; no command ends so.
+_NO_ANSWER = 70
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,7 @@ class Workers:
         self._command = tuple(command)
         self._warm: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
         self._long = 0
 
     async def start(self) -> None:
@@ -49,6 +52,8 @@ class Workers:
 
     async def end(self) -> None:
         """End the warm one; long ones end with who asked."""
+        for running in self._running:
+            running.cancel()
         await _ended(self._warm)
         self._warm = None
 
@@ -58,21 +63,36 @@ class Workers:
             async for said in self._run_alone(arguments):
                 yield said
             return
+        heard: asyncio.Queue[Told | Reply] = asyncio.Queue()
+        left = asyncio.Event()
+        running = asyncio.create_task(self._run_warm(arguments, heard, left))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        try:
+            while True:
+                each = await heard.get()
+                yield each
+                if isinstance(each, Reply):
+                    return
+        finally:
+            left.set()
+
+    async def _run_warm(
+        self, arguments: Sequence[str], heard: asyncio.Queue[Told | Reply], left: asyncio.Event
+    ) -> None:
+        """To the end also where who asked has left meanwhile: that costs milliseconds, a new process a hundred times as many."""
         async with self._turn:
+            if left.is_set():
+                return
             if self._warm is None or self._warm.returncode is not None:
                 self._warm = await self._started()
             is_whole = False
-            try:
-                async for said in _said(self._warm, arguments, QUICK_S):
-                    is_whole = isinstance(said, Reply)
-                    yield said
-            finally:
-                if not is_whole:
-                    await asyncio.shield(self._replace())
-
-    async def _replace(self) -> None:
-        await _ended(self._warm)
-        self._warm = await self._started()
+            async for each in _said(self._warm, arguments, QUICK_S):
+                heard.put_nowait(each)
+                is_whole = isinstance(each, Reply) and each.exit_code != _NO_ANSWER
+            if not is_whole:
+                await _ended(self._warm)
+                self._warm = await self._started()
 
     async def _run_alone(self, arguments: Sequence[str]) -> AsyncIterator[Told | Reply]:
         if self._long >= MOST_LONG:
@@ -114,13 +134,15 @@ async def _said(
                     yield msgspec.convert(said, Reply)
                     return
     except TimeoutError:
-        yield Reply(exit_code=1, out="", err=f"vramledger: not done within {within_s:g} s, and ended\n")
+        yield Reply(
+            exit_code=_NO_ANSWER, out="", err=f"vramledger: not done within {within_s:g} s, and ended\n"
+        )
         return
     except (ConnectionError, ValueError):
         pass
     code = await process.wait()
     yield Reply(
-        exit_code=1,
+        exit_code=_NO_ANSWER,
         out="",
         err=f"vramledger: the command's process ended ({code}); memory may have run out\n",
     )
