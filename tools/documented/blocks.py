@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from msgspec import Struct
+from tools import extending
 
 ROOT = Path(__file__).resolve().parents[2]
 # Why a block of commands may be left alone. Its lines are still read: see `spelling`.
@@ -80,6 +81,8 @@ def _block(page: Path, line: int, language: str, text: str, before: str) -> Bloc
     def made(kind: Kind, why: str = "") -> Block:
         return Block(page=page, line=line, language=language, text=text, kind=kind, why=why)
 
+    if page in extending.PAGES:
+        return made(Kind.ELSEWHERE, "tests/test_extending.py")
     where = f"{page.relative_to(ROOT) if page.is_relative_to(ROOT) else page.name}:{line}"
     if language == "console":
         if _MADE.search(before) is None:
