@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from msgspec import Struct
+
 from tools import extending
 
 ROOT = Path(__file__).resolve().parents[2]
