@@ -73,7 +73,6 @@ fidelity: $(VENV)/.run
 # What the README shows, made anew: after any change of a number.
 docs: accuracy
 	$(BIN)/python -m tools.readme
-	$(BIN)/python -m tools.extending
 	$(BIN)/python -m vramledger.report.schema schema
 	$(BIN)/python -m tools.search_page
 	$(BIN)/python -m tools.diagnosis_page

@@ -1,33 +1,33 @@
-"""Follow the pages of docs/extending step by step on a copy of the source, and fill in what the commands then print.
-
-    python -m tools.extending [--check]
+"""Follow a page of docs/extending step by step on a copy of the source, and fill in what its commands then print.
 
 A step is a comment before a fenced block: `<!-- file: PATH -->` writes the block as a file of the repository, `<!-- into: PATH after: LINE -->`
-puts it behind the one line that contains LINE. `<!-- then $ COMMAND -->` to `<!-- end -->` shows one of our commands, run after the steps above it;
-what follows a ` | ` in it is left to a shell.
+puts it behind the one line that contains LINE. `<!-- $ COMMAND -->` to `<!-- end -->` shows one of our commands, run after the steps above it;
+what follows a ` | ` in it is left to a shell. `tools.readme` fills such pages too.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = tuple(sorted((ROOT / "docs" / "extending").glob("*.md")))
 TIMEOUT_S = 120
 _STEP = re.compile(
-    r"<!-- file: (?P<file>\S+) -->\n```\w*\n(?P<text>.*?)```\n"
-    r"|<!-- into: (?P<into>\S+) after: (?P<line>[^\n]+) -->\n```\w*\n(?P<more>.*?)```\n"
-    r"|<!-- then \$ (?P<command>[^\n]+) -->\n.*?<!-- end -->",
+    r"<!-- file: (?P<file>\S+) -->\n(?:<!-- run by \S+ -->\n)?```\w*\n(?P<text>.*?)```\n"
+    r"|<!-- into: (?P<into>\S+) after: (?P<line>[^\n]+) -->\n(?:<!-- run by \S+ -->\n)?```\w*\n(?P<more>.*?)```\n"
+    r"|<!-- \$ (?P<command>[^\n]+) -->\n.*?<!-- end -->",
     re.DOTALL,
 )
+
+
+def has_steps(text: str) -> bool:
+    """Whether a page tells to change the source."""
+    return any(match["file"] or match["into"] for match in _STEP.finditer(text))
 
 
 def filled(text: str, copy: Path) -> str:
@@ -46,7 +46,7 @@ def filled(text: str, copy: Path) -> str:
         else:
             command = match["command"]
             shown = f"```console\n$ {command}\n{_printed(command, copy)}\n```\n"
-            return f"<!-- then $ {command} -->\n{shown}<!-- end -->"
+            return f"<!-- $ {command} -->\n{shown}<!-- end -->"
         return match[0]
 
     return _STEP.sub(step, text)
@@ -96,24 +96,3 @@ def _run(
     return subprocess.run(
         words, cwd=copy, env=here, input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only say which pages are out of date")
-    options = parser.parse_args()
-    stale = 0
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        with tempfile.TemporaryDirectory() as folder:
-            new = filled(text, copied(Path(folder)))
-        if new != text:
-            stale += 1
-            print(f"{page.relative_to(ROOT)} {'is out of date: make docs' if options.check else 'filled'}")
-            if not options.check:
-                page.write_text(new, encoding="utf-8")
-    return int(options.check and stale > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,7 @@
 
 A block is fenced between `<!-- $ COMMAND -->` (or one of the names in `_MADE`) and `<!-- end -->`; the command is one of
 ours and runs in the repository's root. What follows a ` | ` in it (an excerpt by sed, head or jq) is left to a shell.
-`--check` writes nothing and exits 1 where a block is out of date. All pages that have a block are filled unless some are named.
+A page with steps that change the source is followed on a copy of it (`tools.extending`). `--check` writes nothing and exits 1 where a block is out of date. All pages that have a block are filled unless some are named.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
+
+from tools import extending
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -39,7 +42,7 @@ _ACCURACY_ROWS = {
     ("tensorrt-llm", "tokens from scratch"),
     ("tensorrt-llm", "tokens from scratch, before 0.8"),
 }
-_BLOCK = re.compile(r"(<!-- (?!end )(\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -192,6 +195,10 @@ _MADE = {
 
 def filled(text: str, page: Path = README) -> str:
     """`text`, which stands in `page`, with every block made anew."""
+
+    if extending.has_steps(text):
+        with tempfile.TemporaryDirectory() as folder:
+            return extending.filled(text, extending.copied(Path(folder)))
 
     def block(match: re.Match[str]) -> str:
         what = match.group(2)
