@@ -16,18 +16,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = tuple(sorted((ROOT / "docs" / "extending").glob("*.md")))
 TIMEOUT_S = 120
 _STEP = re.compile(
-    r"<!-- file: (?P<file>\S+) -->\n(?:<!-- run by \S+ -->\n)?```\w*\n(?P<text>.*?)```\n"
-    r"|<!-- into: (?P<into>\S+) after: (?P<line>[^\n]+) -->\n(?:<!-- run by \S+ -->\n)?```\w*\n(?P<more>.*?)```\n"
+    r"<!-- file: (?P<file>\S+) -->\n```\w*\n(?P<text>.*?)```\n"
+    r"|<!-- into: (?P<into>\S+) after: (?P<line>[^\n]+) -->\n```\w*\n(?P<more>.*?)```\n"
     r"|<!-- \$ (?P<command>[^\n]+) -->\n.*?<!-- end -->",
     re.DOTALL,
 )
-
-
-def has_steps(text: str) -> bool:
-    """Whether a page tells to change the source."""
-    return any(match["file"] or match["into"] for match in _STEP.finditer(text))
 
 
 def filled(text: str, copy: Path) -> str:

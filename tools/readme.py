@@ -196,7 +196,7 @@ _MADE = {
 def filled(text: str, page: Path = README) -> str:
     """`text`, which stands in `page`, with every block made anew."""
 
-    if extending.has_steps(text):
+    if page in extending.PAGES:
         with tempfile.TemporaryDirectory() as folder:
             return extending.filled(text, extending.copied(Path(folder)))
 
