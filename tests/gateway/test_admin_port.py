@@ -32,6 +32,9 @@ class Shown:
     def state(self) -> dict[str, Any]:
         return {"a": 1}
 
+    def requests(self) -> list[dict[str, Any]]:
+        return [{"number": 7}]
+
     def unready(self) -> str:
         return self.why
 
@@ -55,6 +58,7 @@ def test_what_it_shows_and_does() -> None:
         assert metrics.headers["content-type"] == "text/plain; asked=this"
         assert metrics.headers["cache-control"] == "no-store"
         assert json.loads((await admin(server.port, "/state?x")).body) == {"a": 1}
+        assert json.loads((await admin(server.port, "/requests")).body) == {"requests": [{"number": 7}]}
         assert (
             (await admin(server.port, "/healthz")).status
             == (await admin(server.port, "/readyz")).status

@@ -38,6 +38,7 @@ _COMMANDS = {
     "snapshot": "What an allocator snapshot holds, pins and could still serve.",
     "diagnose": "What a memory failure was: class, numbers, evidence, and what would help by how much.",
     "measure": "One running instance, measured: log, metrics, devices, host, snapshots.",
+    "watch": "A running engine and its gateway, look by look: free blocks, queue, decisions with their reasons.",
     "sample": "A time series of a running instance into a file, its phases marked.",
     "reconcile": "A plan confronted with what was measured: owner by owner, and why they differ.",
     "log": "What an engine's log says: version, settings, memory by phase, service, failure messages.",

@@ -40,6 +40,9 @@ class Administered(Protocol):
     def state(self) -> dict[str, Any]:
         """What JSON can hold, without secrets."""
 
+    def requests(self) -> list[dict[str, Any]]:
+        """The newest requests with what was decided of each: what JSON can hold, nothing of a prompt, an output or a key."""
+
     def unready(self) -> str:
         """Why no request should be sent here; "" if there is no reason."""
 
@@ -70,6 +73,7 @@ class AdminServer:
             (b"GET", b"/healthz"): self._healthz,
             (b"GET", b"/readyz"): self._readyz,
             (b"GET", b"/state"): self._state,
+            (b"GET", b"/requests"): self._requests,
             (b"POST", b"/drain"): self._drain,
             (b"POST", b"/reload"): self._reload,
             (b"POST", b"/admin/reload"): self._reload,
@@ -148,7 +152,9 @@ class AdminServer:
             allow: Headers = [(b"allow", b", ".join(others))]
             return error_reply(405, "method-not-allowed", "this path takes another method", headers=allow)
         return error_reply(
-            404, "unknown-path", "there are /metrics, /healthz, /readyz, /state, /drain and /reload"
+            404,
+            "unknown-path",
+            "there are /metrics, /healthz, /readyz, /state, /requests, /drain and /reload",
         )
 
     async def _metrics(self, head: RequestHead) -> Reply:
@@ -168,6 +174,9 @@ class AdminServer:
 
     async def _state(self, _: RequestHead) -> Reply:
         return _json(200, self._administered.state())
+
+    async def _requests(self, _: RequestHead) -> Reply:
+        return _json(200, {"requests": self._administered.requests()})
 
     async def _drain(self, _: RequestHead) -> Reply:
         self._administered.begin_drain()

@@ -20,6 +20,7 @@ from vramledger.gateway.envoy.from_config import processor_beside
 from vramledger.gateway.gateway import Gateway
 from vramledger.gateway.late_counter import LateCounter
 from vramledger.gateway.open_files import within_open_files
+from vramledger.gateway.recent_requests import RecentRequests
 from vramledger.gateway.shared.keeper import SharingCounters
 from vramledger.gateway.snapshot import GatewayState, InstanceState, MemoryFacts, Sampled, gateway_state
 from vramledger.gateway.telemetry import Telemetry
@@ -103,6 +104,7 @@ class GatewayService:
             sharing=engines.sharing,
             engine_of=lambda place: engines.instances()[place].engine,
         )
+        self.recent = RecentRequests()
         self.gateway = Gateway(
             upstreams,
             self.limits,
@@ -110,7 +112,7 @@ class GatewayService:
             timeouts=config.timeouts,
             doorkeeper=self.door,
             counter=self.counter,
-            observers=self.telemetry.observers,
+            observers=[*self.telemetry.observers, self.recent],
         )
         self.processor: ExtProcServer | None = None
         """Where an Envoy asks, once started, if the configuration has one."""
@@ -193,6 +195,10 @@ class GatewayService:
             "reloads": self.reloads,
             "failed_reloads": self.failed_reloads,
         }
+
+    def requests(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = msgspec.to_builtins(self.recent.newest())
+        return found
 
     def unready(self) -> str:
         if self.stopping.is_set() or self.gateway.draining:

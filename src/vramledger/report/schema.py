@@ -33,6 +33,7 @@ _DOCUMENTS = {
     "audit": ("vramledger.report.audit_document", "AuditDocument"),
     "gate": ("vramledger.report.gate_document", "GateDocument"),
     "series": ("vramledger.report.series_document", "SeriesDocument"),
+    "moment": ("vramledger.report.moment_document", "MomentDocument"),
     "simulation": ("vramledger.report.simulation_document", "SimulationDocument"),
     "capacity": ("vramledger.report.capacity_document", "CapacityDocument"),
     "experiment": ("vramledger.experiment.result", "Experiment"),

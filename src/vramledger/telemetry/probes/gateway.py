@@ -71,6 +71,20 @@ def gateway_answer(url: str, *, token: str | None = None, limit_s: float = LIMIT
     return found
 
 
+def gateway_requests(url: str, *, token: str | None = None, limit_s: float = LIMIT_S) -> list[Any]:
+    """The newest requests at a gateway and what was decided of each, as its admin address's /requests says. Raises SourceError where it does
+    not answer, or not so."""
+    body = fetch_body(f"{checked_url(url)}/requests", token=token, limit_s=limit_s, limit_bytes=LIMIT_BYTES)
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        found = None
+    listed = found.get("requests") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        raise SourceError(f"{url}/requests does not tell of requests", source=url)
+    return listed
+
+
 def engine_addresses(state: Mapping[str, Any]) -> tuple[str, ...]:
     """The engines behind a gateway, by the names it gives them: addresses where nobody gave them others."""
     return tuple(str(one.get("name", ""))[:500] for one in _instances(state))
