@@ -72,6 +72,7 @@ fidelity: $(VENV)/.run
 
 # What the README shows, made anew: after any change of a number.
 docs: accuracy
+	$(BIN)/python -m tools.engine_pages
 	$(BIN)/python -m tools.readme
 	$(BIN)/python -m vramledger.report.schema schema
 	$(BIN)/python -m tools.search_page
