@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from functools import partial
 from pathlib import Path
 
 from tools import extending
@@ -46,13 +47,13 @@ _BLOCK = re.compile(r"(<!-- (\$ [^\n]+|[a-z]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 
 def pages() -> list[Path]:
-    """The README and every page of docs/ that has a block to fill."""
+    """The README in its languages, and every page of docs/ that has a block to fill."""
     found = [
         path
         for path in sorted((ROOT / "docs").rglob("*.md"))
         if _BLOCK.search(path.read_text(encoding="utf-8"))
     ]
-    return [README, *found]
+    return [README, *ROOT.glob("README.*.md"), *found]
 
 
 def output_of(command: str) -> str:
@@ -107,7 +108,7 @@ def accuracy_table() -> str:
     return "\n".join("| " + " | ".join(row[at] for at in columns) + " |" for row in (*cells[:2], *kept))
 
 
-def measured() -> str:
+def measured(language: str = "en") -> str:
     """How much the accuracy table rests on; devices are those that a log names exactly."""
     from tools.accuracy.data import read_cases
     from tools.accuracy.engines import ENGINES
@@ -120,8 +121,13 @@ def measured() -> str:
     for row in (row for found in rows.values() for row in found):
         with contextlib.suppress(VramledgerError):
             devices.add(find_device(row["gpu"]["name"]).name)
-    counts = ", ".join(f"{len(found)} of {engine}" for engine, found in rows.items())
     total = sum(map(len, rows.values()))
+    if language == "ko":
+        counts = ", ".join(f"{engine} {len(found)}개" for engine, found in rows.items())
+        return _paragraph(
+            f"실제 기계에서 엔진이 시작할 때 출력한 값과 비교합니다. 공개 log {total}개({counts}), 장치 {len(devices)}종입니다."
+        )
+    counts = ", ".join(f"{len(found)} of {engine}" for engine, found in rows.items())
     return _paragraph(
         f"Against what engines printed at start-up on real machines: {total} public logs ({counts}), "
         f"{len(devices)} kinds of device."
@@ -159,22 +165,34 @@ def agreement() -> str:
     )
 
 
-def diagnosed() -> str:
+def diagnosed(language: str = "en") -> str:
     """How often diagnoses of reported failures are right, and how many of the messages' numbers are read."""
     from tools.accuracy.diagnosis import class_files
     from tools.accuracy.messages import message_files
 
-    files = class_files(DATA / "groundtruth")
     counts = []
-    for judged in files.values():
+    for judged in class_files(DATA / "groundtruth").values():
         sure = [item for item in judged if item.confidence == "high"]
-        right = sum(item.is_accepted for item in sure)
-        counts.append(f"{right} of {len(sure)} answers of high confidence are right ({len(judged)} reports)")
-    named = message_files(DATA)
-    read = sum(item.named - len(item.named_misses) for item in named)
+        counts.append((sum(item.is_accepted for item in sure), len(sure), len(judged)))
+    files = message_files(DATA)
+    named = sum(item.named for item in files)
+    read = named - sum(len(item.named_misses) for item in files)
+    if language == "ko":
+        first, later = (
+            f"high confidence 답 {sure}개 가운데 {right}개가 맞습니다(보고 {reports}건)"
+            for right, sure, reports in counts
+        )
+        return _paragraph(
+            f"공개된 장애 보고를 `make accuracy`로 채점합니다. {first}. 나중에 모은 것에서는 {later}. 메시지에 나오는 숫자 {named}개 "
+            f"가운데 {read}개를 읽습니다. 혼동 행렬은 [docs/accuracy.md](docs/accuracy.md)에 있습니다."
+        )
+    first, later = (
+        f"{right} of {sure} answers of high confidence are right ({reports} reports)"
+        for right, sure, reports in counts
+    )
     return _paragraph(
-        f"Judged on public reports of failures by `make accuracy`: {counts[0]}; of those collected later, "
-        f"{counts[1]}. Of the numbers that the messages name, {read} of {sum(item.named for item in named)} are "
+        f"Judged on public reports of failures by `make accuracy`: {first}; of those collected later, "
+        f"{later}. Of the numbers that the messages name, {read} of {named} are "
         "read. [docs/accuracy.md](docs/accuracy.md) has the confusion tables."
     )
 
@@ -191,6 +209,11 @@ _MADE = {
     "parameters": parameters,
     "types": model_types,
 }
+_MADE_KO = {
+    "accuracy": accuracy_table,
+    "diagnosed": partial(diagnosed, "ko"),
+    "measured": partial(measured, "ko"),
+}
 
 
 def filled(text: str, page: Path = README) -> str:
@@ -200,10 +223,12 @@ def filled(text: str, page: Path = README) -> str:
         with tempfile.TemporaryDirectory() as folder:
             return extending.filled(text, extending.copied(Path(folder)))
 
+    made = _MADE_KO if page.name.endswith(".ko.md") else _MADE
+
     def block(match: re.Match[str]) -> str:
         what = match.group(2)
-        if what in _MADE:
-            body = f"\n{_seen_from(page, _MADE[what]())}\n\n"
+        if what in made:
+            body = f"\n{_seen_from(page, made[what]())}\n\n"
         elif not what.startswith("$ "):
             raise SystemExit(f"{page.name}: nothing makes the block {what!r}")
         else:
