@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -201,7 +202,7 @@ def _paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-_MADE = {
+_MADE: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_table,
     "agreement": agreement,
     "diagnosed": diagnosed,
@@ -209,7 +210,7 @@ _MADE = {
     "parameters": parameters,
     "types": model_types,
 }
-_MADE_KO = {
+_MADE_KO: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_table,
     "diagnosed": partial(diagnosed, "ko"),
     "measured": partial(measured, "ko"),
