@@ -10,6 +10,7 @@ import vramledger
 from vramledger.engines import engine_names, find_engine
 from vramledger.hardware.catalogue import devices
 from vramledger.models.builtin import names
+from vramledger.search.terms import terms_of
 
 
 @cache
@@ -26,6 +27,7 @@ def catalogue() -> bytes:
 
 
 def _engine(name: str) -> dict[str, object]:
+    """`terms` are the engine's flags for the questions that every engine is asked."""
     rules, _ = find_engine(name)
     options = [
         {
@@ -38,4 +40,14 @@ def _engine(name: str) -> dict[str, object]:
         }
         for each in rules.OPTIONS
     ]
-    return {"name": name, "options": options}
+    terms = terms_of(name)
+    common = {
+        "tp": terms.tp,
+        "pp": terms.pp,
+        "ep": terms.ep,
+        "context": terms.context,
+        "sequences": terms.sequences,
+        "kv": terms.kv,
+        "kv_formats": tuple(terms.kv_names.values()),
+    }
+    return {"name": name, "options": options, "terms": common}

@@ -35,7 +35,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
   useLanguage();
   useEffect(() => {
     chart.current = init(place.current, null, { renderer: "svg" });
-    const fit = () => size(place.current, chart.current, height);
+    const fit = () => place.current && size(place.current, chart.current, height);
     const watch = new ResizeObserver(fit);
     watch.observe(place.current);
     return () => {

@@ -19,6 +19,29 @@ export function Select({ label, value, options, onChange, hint }) {
   </select>`}<//>`;
 }
 
+/** A line of text that counts when it is finished (Enter, or leaving it); `list` are suggestions. */
+export function Entry({ label, value, onChange, list, hint, placeholder, numeric = false }) {
+  const suggestions = useId();
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<input id=${id} type="text" inputmode=${numeric ? "decimal" : undefined} value=${value ?? ""} placeholder=${placeholder}
+      list=${list && suggestions} autocomplete="off" spellcheck="false" onChange=${(event) => onChange(event.target.value.trim())} />
+    ${list && html`<datalist id=${suggestions}>${list.map((each) => html`<option value=${each}></option>`)}</datalist>`}`}<//>`;
+}
+
+/** One of a long list, searched by typing; what is not in the list is taken when it is finished. The list is whole as long as nothing is typed. */
+export function Pick({ label, value, options, onChange, hint }) {
+  const suggestions = useId();
+  const [typed, setTyped] = useState(null);
+  const take = (text) => {
+    setTyped(null);
+    if (text && text !== value) onChange(text);
+  };
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<input id=${id} type="text" list=${suggestions} autocomplete="off" spellcheck="false"
+      value=${typed ?? value} placeholder=${value} onFocus=${() => setTyped("")} onBlur=${(event) => take(event.target.value.trim())}
+      onKeyDown=${(event) => event.key === "Enter" && take(event.target.value.trim())}
+      onInput=${(event) => (options.includes(event.target.value) ? take(event.target.value) : setTyped(event.target.value))} />
+    <datalist id=${suggestions}>${options.map((each) => html`<option value=${each}></option>`)}</datalist>`}<//>`;
+}
+
 /** A line of text; `list` are suggestions. */
 export function Text({ label, value, onChange, list, hint, placeholder }) {
   const suggestions = useId();
@@ -31,8 +54,11 @@ export function Check({ label, value, onChange }) {
   return html`<label class="check"><input type="checkbox" checked=${value} onChange=${(event) => onChange(event.target.checked)} /> ${label}</label>`;
 }
 
-/** A slider with its number beside it, for exact values. `steps` are the values it stops at (a whole scale that is not even), else min, max, step. */
-export function Slider({ label, value, onChange, steps, min = 1, max = 100, step = 1, shown = String, hint }) {
+/**
+ * A slider with its number beside it, for exact values. `steps` are the values it stops at (a whole scale that is not even), else min, max, step.
+ * `flag` is how a command line has it; `onReset`, where there is one, gives the value back to whoever has it as a default.
+ */
+export function Slider({ label, flag, value, onChange, onReset, steps, min = 1, max = 100, step = 1, shown = String, hint }) {
   const nearest = steps ? steps.reduce((best, each, place) => (Math.abs(each - value) < Math.abs(steps[best] - value) ? place : best), 0) : value;
   const least = steps ? steps[0] : min;
   const most = steps ? steps[steps.length - 1] : max;
@@ -40,21 +66,25 @@ export function Slider({ label, value, onChange, steps, min = 1, max = 100, step
     const found = Number(text);
     if (Number.isFinite(found) && text !== "" && found >= least) onChange(found);
   };
-  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<div class="slider">
+  return html`<${Field} label=${flag ? html`${label} <code>${flag}</code>` : label} hint=${hint}>${(id) => html`<div class="slider">
     <input id=${id} type="range" min=${steps ? 0 : min} max=${steps ? steps.length - 1 : max} step=${steps ? 1 : step} value=${nearest}
       aria-valuetext=${shown(value)} onInput=${(event) => onChange(steps ? steps[Number(event.target.value)] : Number(event.target.value))} />
-    <input type="number" min=${least} max=${most * 64} value=${value} aria-label=${label} onChange=${(event) => take(event.target.value)} />
-  </div>`}<//>`;
+    <input type="number" min=${least} max=${steps ? most * 64 : most} step=${steps ? 1 : "any"} value=${value} aria-label=${t("exactly", { name: label })} onChange=${(event) => take(event.target.value)} />
+  </div>${onReset && html`<button type="button" class="reset" onClick=${onReset}>${t("reset")}</button>`}`}<//>`;
 }
 
-/** A place to drop files, or to choose them. `onFiles` gets {source, names, bytes}; null when they are removed. */
-export function Drop({ label, held, onFiles, multiple = false, accept, hint }) {
+/**
+ * A place to drop files, or to choose them. `onFiles` gets {source, names, bytes, files}; null when they are removed. `before(files)` may deal with
+ * files itself: where it resolves to true they are not sent.
+ */
+export function Drop({ label, held, onFiles, before, multiple = false, accept, hint }) {
   const [note, setNote] = useState("");
   const [isOver, setOver] = useState(false);
   const send = async (files) => {
     if (!files.length) return;
+    const given = [...files];
     try {
-      onFiles(await upload([...files], { told: (name) => setNote(t("dropping", { name })) }));
+      if (!(await before?.(given))) onFiles({ ...(await upload(given, { told: (name) => setNote(t("dropping", { name })) })), files: given });
       setNote("");
     } catch (problem) {
       setNote(t(problem.message));
@@ -99,13 +129,14 @@ export function Command({ line, label }) {
   return html`<section class="command" aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${line}</code></pre><${Copy} text=${line} /></section>`;
 }
 
-/** What kind of evidence a number has; opens the formula with its numbers and the source. */
+/** What kind of evidence a number has; opens the formula with its numbers and the source. What is not open is not made, there are many of these. */
 export function Evidence({ evidence, interval, children }) {
-  return html`<details class=${`evidence ${evidence.kind}`}><summary>${t(`evidence.${evidence.kind}`)}</summary>
-    <dl>${evidence.formula && html`<dt>${t("formula")}</dt><dd><code>${evidence.formula}</code></dd>`}
+  const [isOpen, setOpen] = useState(false);
+  return html`<details class=${`evidence ${evidence.kind}`} onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>${t(`evidence.${evidence.kind}`)}</summary>
+    ${isOpen && html`<dl>${evidence.formula && html`<dt>${t("formula")}</dt><dd><code>${evidence.formula}</code></dd>`}
     <dt>${t("source")}</dt><dd>${evidence.source}</dd>
     ${interval && html`<dt>${t("low")} / ${t("expected")} / ${t("high")}</dt><dd>${[interval.low, interval.expected, interval.high].map((each) => each.toLocaleString("en-US")).join(" / ")} B</dd>`}</dl>
-    ${children}
+    ${children}`}
   </details>`;
 }
 
@@ -136,6 +167,37 @@ export function Problem({ message }) {
 export function Progress({ told, onCancel }) {
   return html`<div class="progress"><progress aria-label=${t("working")}></progress><span role="status">${told || t("working")}</span>
     <button type="button" onClick=${onCancel}>${t("cancel")}</button></div>`;
+}
+
+/**
+ * Runs quick asks one after the other, {answer, problem, isRunning, start}: of those that come while one runs only the newest. None is ended, which
+ * would cost more than its answer.
+ */
+export function useLive(run) {
+  const [state, setState] = useState({ answer: null, problem: "", isRunning: false });
+  const turn = useRef({ next: null, isBusy: false, isGone: false });
+  useEffect(() => () => { turn.current.isGone = true; }, []);
+  const start = async (ask) => {
+    const own = turn.current;
+    own.next = ask;
+    if (own.isBusy) return;
+    own.isBusy = true;
+    while (own.next && !own.isGone) {
+      const asked = own.next;
+      own.next = null;
+      setState((before) => ({ ...before, isRunning: true }));
+      let found;
+      try {
+        found = { answer: await run(asked) };
+      } catch (problem) {
+        found = { problem: problem.message };
+      }
+      const failed = !found.answer || found.answer.document === null || found.answer.document.kind === "error";
+      setState((before) => ({ answer: failed ? before.answer : { ...found.answer, ask: asked }, problem: failed ? found.problem ?? (found.answer.message || t("lost")) : "", isRunning: own.next !== null }));
+    }
+    own.isBusy = false;
+  };
+  return { ...state, start };
 }
 
 /**

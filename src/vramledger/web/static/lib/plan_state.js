@@ -1,0 +1,71 @@
+// What a plan is asked of, as an address holds it: {source, names, device, engine, version, concurrency, flags}. `source` is "builtin:NAME" or
+// "upload:ID" (`names` are its files), `flags` the engine's own by Python's name. Other tabs link to a plan with `common`.
+
+/** A plan worth looking at when nothing was asked. */
+export const first = (known) => ({
+  source: `builtin:${known.models.find((each) => each === "Llama-3.1-8B-Instruct") ?? known.models[0]}`, names: [], device: "H100 SXM 80GB",
+  engine: "vllm", version: "", concurrency: 8, flags: { max_model_len: 32768 },
+});
+
+/** Names that engines give to what all of them are asked, from the catalogue: {tp, pp, dp, ep, context, sequences, kv: [...], share, weights}. */
+export function termsOf(known, engine) {
+  const found = known.engines.find((each) => each.name === engine) ?? known.engines[0];
+  const has = (...names) => names.find((name) => found.options.some((each) => each.name === name)) ?? null;
+  return {
+    ...found.terms,
+    dp: has("data_parallel_size", "dp_size"),
+    sequences: found.terms.sequences ?? has("max_running_requests"),
+    share: has("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction", "max_memory_percent"),
+    weights: has("quantization", "ftype"),
+  };
+}
+
+export const optionOf = (known, engine, name) => known.engines.find((each) => each.name === engine)?.options.find((each) => each.name === name);
+
+/** The state of a plan from what is common to engines: {source, names, device, engine ("vllm" or "vllm==0.11.0"), concurrency, tp, pp, ep, context, kv, flags}. */
+export function common(known, asked) {
+  const [engine, version = ""] = (asked.engine ?? "vllm").split("==");
+  const terms = termsOf(known, engine);
+  const flags = { ...asked.flags };
+  for (const role of ["tp", "pp", "dp", "context", "share", "sequences", "weights"]) {
+    const isOne = ["tp", "pp", "dp"].includes(role) && asked[role] === 1;
+    if (terms[role] && asked[role] !== undefined && asked[role] !== null && !isOne) flags[terms[role]] = asked[role];
+  }
+  if (terms.ep && asked.ep) flags[terms.ep] = optionOf(known, engine, terms.ep).kind === "switch" ? true : asked.tp ?? 1;
+  if (asked.kv) for (const name of terms.kv) flags[name] = asked.kv;
+  return { source: asked.source, names: asked.names ?? [], device: asked.device, engine, version, concurrency: asked.concurrency ?? 1, flags };
+}
+
+/** The question for the server. */
+export function askOf(state) {
+  const engine = state.version ? `${state.engine}==${state.version}` : state.engine;
+  const options = { device: state.device, engine, ...(state.concurrency > 1 ? { concurrency: state.concurrency } : {}), ...state.flags };
+  return { command: "plan", sources: [state.source], options };
+}
+
+/** The same question put to another engine: what has a name there is kept, the rest is left behind. */
+export function movedTo(known, state, engine) {
+  const from = termsOf(known, state.engine);
+  const to = termsOf(known, engine);
+  const flags = {};
+  for (const role of ["tp", "pp", "dp", "context", "sequences"]) {
+    if (from[role] && to[role] && from[role] in state.flags) flags[to[role]] = state.flags[from[role]];
+  }
+  const has = new Set(known.engines.find((each) => each.name === engine).options.map((each) => each.name));
+  const same = Object.entries(state.flags).filter(([name]) => has.has(name) && optionOf(known, state.engine, name)?.kind === optionOf(known, engine, name).kind && !["kv_cache_dtype", "quantization"].includes(name));
+  return { ...state, engine, version: "", flags: { ...Object.fromEntries(same), ...flags } };
+}
+
+/** A state that came from outside, with what is not its own left out; null where nothing can be made of it. */
+export function clean(known, state) {
+  if (!state || typeof state !== "object" || typeof state.source !== "string" || !/^(builtin|upload):/.test(state.source)) return null;
+  const engine = known.engines.find((each) => each.name === state.engine) ?? known.engines[0];
+  const names = new Set(engine.options.map((each) => each.name));
+  const isValue = (value) => ["string", "number", "boolean"].includes(typeof value) || (Array.isArray(value) && value.every((each) => typeof each === "string"));
+  const flags = Object.entries(state.flags ?? {}).filter(([name, value]) => names.has(name) && isValue(value));
+  const text = (value, otherwise) => (typeof value === "string" ? value.slice(0, 200) : otherwise);
+  return {
+    source: state.source.slice(0, 300), names: Array.isArray(state.names) ? state.names.map(String).slice(0, 300) : [], bytes: Number.isInteger(state.bytes) ? state.bytes : 0, device: text(state.device, first(known).device),
+    engine: engine.name, version: text(state.version, ""), concurrency: Number.isInteger(state.concurrency) && state.concurrency > 0 ? state.concurrency : 1, flags: Object.fromEntries(flags),
+  };
+}
