@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from "vl/lib/dom";
 import { Ledger } from "vl/lib/ledger";
 import { Memory, rankName, scaleOf } from "vl/lib/memory";
-import { Command, Evidence, Table, Verdict } from "vl/lib/parts";
+import { Evidence, Table, Verdict } from "vl/lib/parts";
 import { bytes, count, number, range } from "vl/lib/units";
 import { addWords, currentLanguage, t } from "vl/lib/words";
 import words from "vl/words/plan";
