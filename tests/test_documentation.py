@@ -23,6 +23,17 @@ def test_what_a_page_shows_is_what_the_commands_print(page: Path) -> None:
     assert readme.filled(text, page) == text, "run `make docs`"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)
+def test_a_question_has_its_answer_how_to_read_it_and_what_it_assumes(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    title, *parts = (line for line in text.splitlines() if line.startswith("#"))
+    assert title.endswith("?")
+    assert parts == ["## How to read it", "## What changes it", "## What is assumed"]
+    # A release is made of an engine that runs.
+    answer = "```sh\nvramledger release " if page.stem == "release" else "```console\n$ vramledger "
+    assert answer in text.partition(parts[0])[0]
+
+
 def test_a_block_that_nothing_makes_is_refused() -> None:
     with pytest.raises(SystemExit, match="'guesses'"):
         readme.filled("<!-- guesses -->\n<!-- end -->")
