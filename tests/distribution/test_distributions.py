@@ -59,7 +59,8 @@ def test_the_wheel_has_nothing_else(built: Distributions) -> None:
     for name in names_in(built.wheel):
         assert name.startswith(("vramledger/", "vramledger-"))
         assert "/tests/" not in name and "__pycache__" not in name
-        assert name.endswith((".py", *DATA)) or ".dist-info/" in name, f"{name}: what is this file for?"
+        licence = re.search(r"/vendor/[a-z]+\.(LICENSE|NOTICE)", name)
+        assert name.endswith((".py", *DATA)) or ".dist-info/" in name or licence, f"{name}: what is this file for?"
     assert built.wheel.stat().st_size < 8 * 2**20
 
 

@@ -49,6 +49,7 @@ ASKED = {
     "otel": Asked(more='[telemetry]\ntraces_endpoint = "http://127.0.0.1:9/v1/traces"\n'),
     "envoy": Asked(more='[envoy]\nlisten = "127.0.0.1:0"\n'),
     "shared": Asked(more='[shared]\nurl_file = "store-url"\n'),
+    "web": Asked(command=("ui",)),
     "tokenizers": Asked(more='[tokens]\ntokenizer = "tokenizer.json"\n'),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from vramledger.errors import OutputError, VramledgerError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+_COMPLETION = "_VRAMLEDGER_COMPLETE"
 
 # Short helps stand here so that the list of commands loads none of them.
 _COMMANDS = {
@@ -48,6 +50,7 @@ _COMMANDS = {
     "audit": "The release checklist of a manifest.",
     "gate": "Whether a release may go out: a manifest against a policy and the one before it.",
     "schema": "The JSON Schema of what --json writes.",
+    "completion": "The script that lets bash, zsh or fish complete commands, flags and names.",
 }
 
 _EPILOG = """\b
@@ -87,7 +90,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        named = bool(args) and not args[0].startswith("-")
+        if named and args[0] not in _COMMANDS and not ctx.resilient_parsing:
             raise click.UsageError(
                 f"No such command {args[0]!r}; commands are {', '.join(_COMMANDS)}.", ctx=ctx
             )
@@ -127,6 +131,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str], *, as_json: bool) -> int:
     try:
+        if _COMPLETION in os.environ:
+            import vramledger.cli.completion  # noqa: F401 - tells click of our bash script
         result: Any = cli.main(args, prog_name="vramledger", standalone_mode=False, obj=tuple(args))
     except click.Abort:
         return INTERRUPTED

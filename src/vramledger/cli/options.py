@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.types import StringParamType
 
 from vramledger.engines import engine_name, engine_names, find_engine
 from vramledger.engines.option import Option, OptionKind, closest
 from vramledger.errors import FlagError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 GENERAL = "Question"
 OUTPUT = "Output"
@@ -37,16 +41,36 @@ class FiniteRange(click.FloatRange):
         return found
 
 
-class GroupedOption(click.Option):
-    """An option that belongs under a heading of the help."""
+class _Words(StringParamType):
+    """Text that a shell may complete: by what the help calls it."""
 
-    def __init__(self, *args: Any, group: str = GENERAL, **kwargs: Any) -> None:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        from vramledger.cli.completion_values import values
+
+        return values(param, incomplete)
+
+
+class GroupedOption(click.Option):
+    """An option that belongs under a heading of the help. `choices` are values that it is known to take."""
+
+    def __init__(
+        self, *args: Any, group: str = GENERAL, choices: tuple[str, ...] = (), **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
+        self.choices = choices
+        _complete(self)
 
 
 class GroupedCommand(click.Command):
     """Help with a section for each group, and near names for unknown options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            _complete(param)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {GENERAL: []}
@@ -76,6 +100,12 @@ class GroupedCommand(click.Command):
             raise click.NoSuchOption(problem.option_name, possibilities=near, ctx=ctx) from None
 
 
+def _complete(param: click.Parameter) -> None:
+    if param.type is click.STRING:
+        param.type = _WORDS
+
+
+_WORDS = _Words()
 _ENGINE_OF = "vramledger.engine"
 DEFAULT_ENGINE = "vllm"
 
@@ -162,6 +192,7 @@ def _click_option(option: Option) -> GroupedOption:
         metavar=metavar,
         help=text,
         group=option.group,
+        choices=option.choices,
     )
 
 
