@@ -60,7 +60,9 @@ def test_the_wheel_has_nothing_else(built: Distributions) -> None:
         assert name.startswith(("vramledger/", "vramledger-"))
         assert "/tests/" not in name and "__pycache__" not in name
         licence = re.search(r"/vendor/[a-z]+\.(LICENSE|NOTICE)", name)
-        assert name.endswith((".py", *DATA)) or ".dist-info/" in name or licence, f"{name}: what is this file for?"
+        assert name.endswith((".py", *DATA)) or ".dist-info/" in name or licence, (
+            f"{name}: what is this file for?"
+        )
     assert built.wheel.stat().st_size < 8 * 2**20
 
 
