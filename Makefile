@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
 
 .DELETE_ON_ERROR:
-.PHONY: demo ui test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
+.PHONY: demo ui test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site benchmarks bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
 .PHONY: distributions release-check bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
@@ -80,6 +80,7 @@ docs: accuracy
 	$(BIN)/python -m tools.gateway_dashboard
 	$(BIN)/python -m tools.observability_page
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.benchmark_page --figures
 
 # The site of docs/ in build/site: warnings are errors, every link and anchor is followed, nothing is fetched.
 site: $(VENV)/.dev
@@ -142,6 +143,10 @@ traces: $(VENV)/.run
 bench: $(VENV)/.run
 	$(BIN)/python -m tools.bench
 	$(BIN)/python -m tools.bench_simulation
+
+# The page of what questions cost, as ratios measured in one run (two quiet minutes): docs/benchmarks.md.
+benchmarks: $(VENV)/.dev
+	$(BIN)/python -m tools.benchmark_page
 
 # What an admission decision costs, by policy and by how much runs.
 bench-admission: $(VENV)/.run
