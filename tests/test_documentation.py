@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tools.shown import shown
 
 from tools import extending, readme
 
 ROOT = Path(__file__).parents[1]
 
 
+BLOCK = re.compile(r"(<!-- )(\$ [^\n]+) -->")
 # Pages with steps are followed by tests/test_extending.py.
 FILLED = [page for page in readme.pages() if page not in extending.PAGES]
 
@@ -32,6 +36,17 @@ def test_a_question_has_its_answer_how_to_read_it_and_what_it_assumes(page: Path
     # A release is made of an engine that runs.
     answer = "```sh\nvramledger release " if page.stem == "release" else "```console\n$ vramledger "
     assert answer in text.partition(parts[0])[0]
+
+
+def test_a_long_command_is_broken_where_a_shell_goes_on() -> None:
+    commands = [
+        match[2].removeprefix("$ ") for page in readme.pages() for match in BLOCK.finditer(page.read_text())
+    ]
+    assert any("\n" in shown(command) for command in commands)
+    for command in commands:
+        prompt, text = shown(command)[:2], shown(command)[2:]
+        assert prompt == "$ "
+        assert shlex.split(text.replace("\\\n", "")) == shlex.split(command)
 
 
 def test_a_block_that_nothing_makes_is_refused() -> None:

@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.shown import shown
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = tuple(sorted((ROOT / "docs" / "extending").glob("*.md")))
 TIMEOUT_S = 120
@@ -41,8 +43,8 @@ def filled(text: str, copy: Path) -> str:
             _insert(_inside(copy, match["into"]), match["line"], match["more"])
         else:
             command = match["command"]
-            shown = f"```console\n$ {command}\n{_printed(command, copy)}\n```\n"
-            return f"<!-- $ {command} -->\n{shown}<!-- end -->"
+            block = f"```console\n{shown(command)}\n{_printed(command, copy)}\n```\n"
+            return f"<!-- $ {command} -->\n{block}<!-- end -->"
         return match[0]
 
     return _STEP.sub(step, text)

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tools.shown import shown
+
 from tools import extending
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -234,7 +236,7 @@ def filled(text: str, page: Path = README) -> str:
             raise SystemExit(f"{page.name}: nothing makes the block {what!r}")
         else:
             command = what.removeprefix("$ ")
-            body = f"```console\n$ {command}\n{output_of(command)}\n```\n"
+            body = f"```console\n{shown(command)}\n{output_of(command)}\n```\n"
         return match.group(1) + body + match.group(3)
 
     return _BLOCK.sub(block, text)
