@@ -71,9 +71,11 @@ def run_plan(
         counts = checkpoint.model.parameter_counts()
         lines = tuple(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
     if html_file is not None or as_json:
+        from vramledger.cli.engine_start import start_document
         from vramledger.documents.plan import plan_document
 
-        document = plan_document(answer)
+        start = start_document(model, model_id=answer.inputs.model, engine=engine, flags=flags)
+        document = plan_document(answer, start=start)
     if html_file is not None:
         from vramledger.cli.html_page import write_html
 

@@ -17,7 +17,7 @@ from vramledger.ledger import ByteRange, Entry, Lifetime, Owner, Phase, RankLedg
 from vramledger.pool import FloatRange, IntRange, KvPool
 from vramledger.verdict import Verdict
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 SchemaVersion = Annotated[
     str, Meta(description="Major and minor version of this document.", pattern=r"^1\.\d+$")
@@ -203,6 +203,17 @@ class InputsDocument(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class StartDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """How a person starts the engine with the flags that the plan was given, and no others."""
+
+    command: Annotated[
+        str, Meta(description="For a shell; it writes a file first where the engine reads flags from one.")
+    ]
+    left_out: Annotated[
+        tuple[str, ...], Meta(description="Flags of the plan that the command does not carry, and why.")
+    ]
+
+
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A plan: ledgers by kind of rank, the KV pool, the verdict."""
 
@@ -221,10 +232,13 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Memory lines of the engine's start-up log, expected values.")
     ]
     notes: tuple[str, ...]
+    start: Annotated[
+        StartDocument | msgspec.UnsetType, Meta(description="There where the plan was asked for with flags.")
+    ] = msgspec.UNSET
 
 
-def plan_document(plan: Plan) -> PlanDocument:
-    """The plan as it is published."""
+def plan_document(plan: Plan, *, start: StartDocument | None = None) -> PlanDocument:
+    """The plan as it is published, with how its engine is started where that is known."""
     return PlanDocument(
         schema_version=SCHEMA_VERSION,
         kind="plan",
@@ -236,6 +250,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         verdict=_verdict(plan.verdict),
         printed=plan.printed,
         notes=plan.notes,
+        start=msgspec.UNSET if start is None else start,
     )
 
 

@@ -30,7 +30,9 @@ class Serving(Struct, frozen=True, kw_only=True):
     `program` and `listen` may hold {model}, {host} and {port}; `always` stands after them (metrics, log lines that are read
     later). `plan_only` are flags that only a plan understands, beside REQUEST_FLAGS; `names` the server's spelling of a flag where
     it is not the option's. `negates` tells whether a switch has a --no- form.
-    `rank_processes` are beginnings of the names of the processes that hold ranks, the first of which any process bears being the one
+    `environment` are flags that the server takes from its environment, as VARIABLE={value} ({first_devices} is 0,1,... as many as the value); `in_file` those
+    that stand in a file which `file_flag` names, by their place in it; `instead` says of flags that have no place at all what
+    to do. `rank_processes` are beginnings of the names of the processes that hold ranks, the first of which any process bears being the one
     that counts; empty where one process is the whole server.
     """
 
@@ -40,6 +42,10 @@ class Serving(Struct, frozen=True, kw_only=True):
     plan_only: frozenset[str] = frozenset()
     names: Mapping[str, str] = {}
     negates: bool = True
+    environment: Mapping[str, str] = {}
+    in_file: Mapping[str, str] = {}
+    file_flag: str = ""
+    instead: Mapping[str, str] = {}
     rank_processes: tuple[str, ...] = ()
 
 

@@ -15,4 +15,9 @@ SERVING = Serving(
         "use_cuda_graph": "--cb-use-cuda-graph",
     },
     plan_only=frozenset({"tp_size", "max_length", "allow_block_sharing"}),
+    instead={
+        "tp_size": "ranks are started by torchrun --nproc-per-node",
+        "max_length": "each request says its own",
+        "allow_block_sharing": "the server has no flag for it",
+    },
 )

@@ -16,4 +16,15 @@ SERVING = Serving(
             "eplb_window_size",
         }
     ),
+    environment={
+        "pp_layer_partition": "VLLM_PP_LAYER_PARTITION={value}",
+        "allow_long_max_model_len": "VLLM_ALLOW_LONG_MAX_MODEL_LEN={value}",
+        "use_flashinfer_sampler": "VLLM_USE_FLASHINFER_SAMPLER={value}",
+        "use_v1": "VLLM_USE_V1={value}",
+    },
+    instead={
+        "offline": "the LLM class is no server",
+        "adapter": "each is given as --lora-modules NAME=PATH",
+        "eplb_window_size": 'stands in --eplb-config as "window_size"',
+    },
 )  # fmt: skip

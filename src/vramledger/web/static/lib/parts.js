@@ -124,9 +124,9 @@ export function Copy({ text, label }) {
   return html`<button type="button" class="plain" onClick=${copy}>${done ? t("copied") : label ?? t("copy")}<span class="hidden" role="status">${done ? t("copied") : ""}</span></button>`;
 }
 
-/** A command line to copy. */
-export function Command({ line, label }) {
-  return html`<section class="command" aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${line}</code></pre><${Copy} text=${line} /></section>`;
+/** A command line to copy; `kind` is its class, "command" for the one of this project that gives what is shown. */
+export function Command({ line, label, kind = "command" }) {
+  return html`<section class=${kind} aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${line}</code></pre><${Copy} text=${line} /></section>`;
 }
 
 /** What kind of evidence a number has; opens the formula with its numbers and the source. What is not open is not made, there are many of these. */

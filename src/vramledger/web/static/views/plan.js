@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from "vl/lib/dom";
 import { Ledger } from "vl/lib/ledger";
 import { Memory, rankName, scaleOf } from "vl/lib/memory";
-import { Evidence, Table, Verdict } from "vl/lib/parts";
+import { Command, Evidence, Table, Verdict } from "vl/lib/parts";
 import { bytes, count, number, range } from "vl/lib/units";
 import { addWords, currentLanguage, t } from "vl/lib/words";
 import words from "vl/words/plan";
@@ -21,6 +21,7 @@ export function View({ document: plan, beside }) {
     <h2>${t("plan.memory")}</h2>
     <div class=${many ? "pictures" : ""}>${plan.ranks.map((rank) => html`<${Memory} key=${rank.ranks.join()} rank=${rank} budget=${plan.budget_bytes} top=${top} caption=${many ? rankName(rank.ranks) : ""} />`)}</div>
     ${beside}
+    ${plan.start && html`<${Start} start=${plan.start} engine=${inputs.engine} />`}
     <${Details} plan=${plan} />`;
 }
 
@@ -42,6 +43,11 @@ function details(plan) {
     ${plan.host.length > 0 && html`<h2>${t("plan.host")}</h2><p class="dim">${t("plan.host.said")}</p><${Ledger} entries=${plan.host} label=${t("plan.host")} />`}
     ${plan.printed.length > 0 && html`<h2>${t("plan.printed", { engine: `${inputs.engine} ${inputs.engine_version}` })}</h2><pre tabindex="0" aria-label=${t("plan.printed", { engine: inputs.engine })}>${plan.printed.join("\n")}</pre>`}
     ${plan.notes.length > 0 && html`<h2>${t("notes")}</h2><ul>${plan.notes.map((each) => html`<li>${each}</li>`)}</ul>`}`;
+}
+
+function Start({ start, engine }) {
+  return html`<${Command} line=${start.command} label=${t("plan.start", { engine })} kind="starts" />
+    ${start.left_out.length > 0 && html`<p class="dim">${t("plan.left_out")}</p><ul class="dim">${start.left_out.map((each) => html`<li>${each}</li>`)}</ul>`}`;
 }
 
 function Facts({ plan }) {
