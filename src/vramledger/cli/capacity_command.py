@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramledger.cli.capacity_options import search_options
+from vramledger.cli.html_page import html_option
 from vramledger.cli.load_options import file_option, how_option, load_arguments
 from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
 from vramledger.cli.search_options import run_options
@@ -62,6 +63,7 @@ def run_capacity(
     ray: str | None,
     at: str | None,
     picture: str | None,
+    html_file: str | None,
     as_json: bool,
     exit_zero: bool,
     **options: Any,
@@ -87,7 +89,8 @@ def run_capacity(
     when = None if at is None else time_text(at)
     reading = take_reading(options)
     asked = asked_of({"model": model, **options})
-    check_out(picture, (workload, *asked.sources), flag="--picture")
+    for flag, name in (("--picture", picture), ("--html", html_file)):
+        check_out(name, (workload, *asked.sources), flag=flag)
     if asked.slo == Slo():
         raise FlagError(
             "a capacity needs an aim: --slo-ttft-ms, --slo-tpot-ms or --slo-latency-ms, such as --slo-ttft-ms 1000 --slo-tpot-ms 50",
@@ -152,14 +155,22 @@ def run_capacity(
         from vramledger.report.capacity_picture import capacity_svg
 
         draw(picture, capacity_svg(answer))
-    if as_json:
+    if html_file is not None or as_json:
         from vramledger.report.capacity_document import capacity_document
 
-        write_document(capacity_document(answer))
-    else:
+        document = capacity_document(answer)
+    if html_file is not None or not as_json:
         from vramledger.report.capacity_text import capacity_lines
 
-        write_page(capacity_lines(answer, width=page_width()))
+        lines = tuple(capacity_lines(answer, width=page_width()))
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "capacity", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     return HOLDS if exit_zero or found.load else AIM_MISSED
 
 
@@ -233,6 +244,7 @@ command = EngineCommand(
             group="Output",
         ),
         file_option("picture", "--picture", "Draw goodput over offered load (SVG)."),
+        html_option(),
         json_option(),
         exit_zero_option("Exit with 0 whether any load meets the aims or not."),
     ],

@@ -100,12 +100,13 @@ def plan_of(plan_file: str | None, *, quick: bool, options: dict[str, Any]) -> E
     from vramledger.experiment import plan_file as files
     from vramledger.experiment.plan import ExperimentPlan
     from vramledger.models.sources.bounded_file import shown
+    from vramledger.workload.builtin import is_builtin
 
     plan = ExperimentPlan()
     if plan_file is not None:
         data, path = read_file(plan_file)
         plan = files.read_plan_file(data, shown(path))
-        if plan.workload is not None:
+        if plan.workload is not None and not is_builtin(plan.workload):
             plan = replace(plan, workload=str(path.parent / plan.workload))
     given = {
         name: options[name]
@@ -260,7 +261,7 @@ command = GroupedCommand(
         ),
         _text("plan_file", "--plan", "FILE", "The experiment's plan (TOML).", LOAD),
         GroupedOption(["quick", "--quick"], is_flag=True, help="Minutes instead of an hour: short stages, a coarse ladder.", group=LOAD),
-        _text("workload", "--workload", "FILE", "Cohorts or a trace; else cohorts made for the engine's context length.", LOAD),
+        _text("workload", "--workload", "FILE", "Cohorts, a trace or builtin:NAME; else cohorts made for the engine's context length.", LOAD),
         _aim("ttft_ms", "Longest time to the first token; 2000 unless given."),
         _aim("tpot_ms", "Longest time for each token after it, on average; 200 unless given."),
         _aim("latency_ms", "Longest time for the whole answer."),

@@ -12,12 +12,14 @@ from msgspec import Struct
 from vramledger.cli.options import FiniteRange, GroupedOption
 from vramledger.cli.workload_options import WORKLOAD, read_chosen
 from vramledger.errors import FlagError, InputError
+from vramledger.workload import builtin
 from vramledger.workload.client_files import is_client_rates
 from vramledger.workload.cohort import Cohort, with_rate
 from vramledger.workload.cohort_file import is_cohort_file, read_cohorts
 
 if TYPE_CHECKING:
     from vramledger.workload.columns import Workload
+    from vramledger.workload.request import WorkloadHeader
 
 AGENT_TIMES = 2
 """Of agents so many times as many requests are sampled, since a session is a dozen of them."""
@@ -40,7 +42,8 @@ def sampling_options(requests: int) -> list[GroupedOption]:
         _option(
             "workload",
             "--workload",
-            "A trace, or something to sample requests from: cohorts (.toml, .json) or clients (NAME.rates.parquet).",
+            "A trace, or something to sample requests from: cohorts (.toml, .json) or clients (NAME.rates.parquet); "
+            f"or builtin:NAME, one of {', '.join(builtin.names())}.",
             required=True,
             metavar="FILE",
         ),
@@ -87,6 +90,22 @@ def sent_by(
 
     Raises FlagError for options that the file has no use for, and what readers raise.
     """
+    if builtin.is_builtin(file):
+        known = builtin.find(file)
+        sent = sent_by(
+            str(builtin.path_of(file)),
+            options,
+            requests=requests,
+            otherwise=otherwise,
+            rate=rate,
+            seed=seed,
+            replications=replications,
+            is_open=is_open,
+            max_model_len=max_model_len,
+        )
+        for workload in sent.workloads:
+            workload.header = _of_builtin(workload.header, known)
+        return sent
     path = Path(file)
     is_clients = is_client_rates(path)
     if not is_clients and not is_cohort_file(path):
@@ -125,6 +144,15 @@ def sent_by(
         workloads=tuple(_sampled(cohorts, count, seed + number, path) for number in range(replications)),
         arrival="poisson" if smooth == {1.0} else "steady" if smooth == {0.0} else "burst",
         cohorts=cohorts,
+    )
+
+
+def _of_builtin(header: WorkloadHeader, known: builtin.BuiltinWorkload) -> WorkloadHeader:
+    """What comes with the package is told by its name there and where it was published, not by a path."""
+    from msgspec.structs import replace
+
+    return replace(
+        header, name=known.shown, source=known.shown, notes=(*header.notes, f"{known.shown}: {known.source}")
     )
 
 

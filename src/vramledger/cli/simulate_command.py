@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.load_options import FLEET, file_option, how_option, load_arguments
 from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
 from vramledger.cli.workload_options import take_reading
@@ -56,6 +57,7 @@ def run_simulate(
     compare: bool,
     output: str | None,
     picture: str | None,
+    html_file: str | None,
     as_json: bool,
     exit_zero: bool,
     **options: Any,
@@ -72,7 +74,8 @@ def run_simulate(
 
     reading = take_reading(options)
     asked = asked_of({"model": model, **options})
-    check_out(picture, (workload, *asked.sources), flag="--picture")
+    for flag, name in (("--picture", picture), ("--html", html_file)):
+        check_out(name, (workload, *asked.sources), flag=flag)
     setup = setup_of(asked, follow_parents=reading["follow_parents"])
     sent = sent_by(workload, reading, requests=requests, otherwise=REQUESTS, rate=rate, seed=seed)
     with ends_when_told():
@@ -86,14 +89,22 @@ def run_simulate(
         from vramledger.report.simulation_picture import simulation_svg
 
         draw(picture, simulation_svg(found))
-    if as_json:
+    if html_file is not None or as_json:
         from vramledger.report.simulation_document import simulation_document
 
-        write_document(simulation_document(found))
-    else:
+        document = simulation_document(found)
+    if html_file is not None or not as_json:
         from vramledger.report.simulation_text import simulation_lines
 
-        write_page(simulation_lines(found, width=page_width()))
+        lines = tuple(simulation_lines(found, width=page_width()))
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "simulate", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     requests_found = found.summary.all
     return simulation_code(
         never_fits=requests_found.never_fits,
@@ -211,6 +222,7 @@ command = EngineCommand(
             metavar="FOLDER",
         ),
         file_option("picture", "--picture", "Draw the pool over time (SVG)."),
+        html_option(),
         json_option(),
         exit_zero_option("Exit with 0 whatever was found."),
     ],

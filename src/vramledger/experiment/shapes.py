@@ -29,6 +29,7 @@ from vramledger.experiment.extra import not_installed
 from vramledger.experiment.plan import ExperimentPlan, Kind
 from vramledger.experiment.replay import MOST_REQUESTS, replayed
 from vramledger.units import counted
+from vramledger.workload import builtin
 from vramledger.workload.cohort import Cohort, with_rate
 from vramledger.workload.cohort_file import is_cohort_file, read_cohorts
 from vramledger.workload.quantiles import Quantiles
@@ -59,11 +60,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_source(path: str | Path) -> Source:
-    """The workload that a plan names: a cohort file (.toml, .json), or a trace of any format that is found out.
+    """The workload that a plan names: a cohort file (.toml, .json), a trace of any format that is found out, or builtin:NAME.
 
     Raises SourceError where it cannot be read, InputError where it is neither or the extra is missing.
     """
-    path = Path(path)
+    path = builtin.path_of(path)
     if is_cohort_file(path):
         return Source(name=path.name, cohorts=read_cohorts(path))
     try:

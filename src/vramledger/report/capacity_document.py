@@ -19,7 +19,7 @@ from vramledger.report.simulation_document import (
     pool_document,
     quantiles_document,
 )
-from vramledger.search.capacity.result import BurstRoom, Capacity, Change, Relief, RestartRoom
+from vramledger.search.capacity.result import BurstRoom, Capacity, Change, Percentiles, Relief, RestartRoom
 
 METHOD = (
     "loads are the workload's arrivals sent so many times as fast, none left out; bracket, then the bracket cut until it is as "
@@ -36,6 +36,14 @@ class BandDocument(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
+class PercentilesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a time at one load, the worst replication's."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
 class LoadDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One load that was tried; percentiles are the worst replication's."""
 
@@ -49,6 +57,11 @@ class LoadDocument(msgspec.Struct, frozen=True, kw_only=True):
     left_at_last_arrival: Annotated[
         int, Meta(description="Requests not ended when the last came: a queue that grew if it is long.")
     ]
+    ttft_ms: Annotated[
+        PercentilesDocument | None, Meta(description="Null in documents of earlier versions.")
+    ] = None
+    tpot_ms: PercentilesDocument | None = None
+    latency_ms: PercentilesDocument | None = None
 
 
 class BurstDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,12 +230,19 @@ def capacity_document(answer: Answer) -> CapacityDocument:
                 preemptions=point.preemptions,
                 used_p95=point.used_p95,
                 left_at_last_arrival=point.left_at_last_arrival,
+                ttft_ms=_percentiles(point.ttft_ms),
+                tpot_ms=_percentiles(point.tpot_ms),
+                latency_ms=_percentiles(point.latency_ms),
             )
             for point in found.points
         ),
         notes=found.notes,
         capacity_results=() if answer.at is None or found.at is None else (_result(answer, answer.at),),
     )
+
+
+def _percentiles(found: Percentiles) -> PercentilesDocument:
+    return PercentilesDocument(p50=found.p50, p95=found.p95, p99=found.p99)
 
 
 def _relief(item: Relief) -> ReliefDocument:

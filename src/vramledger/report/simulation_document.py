@@ -14,7 +14,14 @@ from vramledger.simulation.admission import AdmissionCounts
 from vramledger.simulation.findings import Finding, Level, Shortage
 from vramledger.simulation.outcome import PoolCounters, Run
 from vramledger.simulation.step_model import PS_PER_S
-from vramledger.simulation.summary import GroupSummary, PoolSummary, Quantiles, Summary
+from vramledger.simulation.summary import (
+    CURVE_PERCENTS,
+    Curves,
+    GroupSummary,
+    PoolSummary,
+    Quantiles,
+    Summary,
+)
 from vramledger.simulation.tool_waits import ToolWaitRow
 
 MS = PS_PER_S // 1000
@@ -136,6 +143,17 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     physical_tokens: tuple[int, ...]
 
 
+class CurvesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The distributions of all requests' times: for each of `percent` the value that so many of a hundred do not exceed; empty
+    where no request got so far."""
+
+    percent: tuple[int, ...]
+    ttft_ms: tuple[float, ...]
+    tpot_ms: tuple[float, ...]
+    latency_ms: tuple[float, ...]
+    queue_ms: tuple[float, ...]
+
+
 class ToolWaitDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What one way to treat a conversation's KV between its turns wastes, over all waits (InferCept's accounting)."""
 
@@ -200,6 +218,9 @@ class SimulationDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[ToolWaitDocument, ...] | None, Meta(description="Null unless --compare-tool-waits asked.")
     ]
     admission: Annotated[AdmissionDocument | None, Meta(description="Null unless --admission asked.")] = None
+    curves: Annotated[CurvesDocument | None, Meta(description="Null in documents of earlier versions.")] = (
+        None
+    )
     samples: SamplesDocument
 
 
@@ -260,6 +281,7 @@ def simulation_document(found: Simulation) -> SimulationDocument:
         notes=found.run.notes,
         tool_waits=None if found.tool_waits is None else tuple(_tool_wait(row) for row in found.tool_waits),
         admission=None if found.admission is None else _admission(found.admission),
+        curves=_curves(found.summary.curves),
         samples=_samples(found.run),
     )
 
@@ -350,6 +372,14 @@ def _counters(found: PoolCounters) -> CountersDocument:
 
 def _tool_wait(row: ToolWaitRow) -> ToolWaitDocument:
     return ToolWaitDocument(**{name: getattr(row, name) for name in ToolWaitDocument.__struct_fields__})
+
+
+def _curves(found: Curves) -> CurvesDocument:
+    names = ("ttft", "tpot", "latency", "queue")
+    return CurvesDocument(
+        percent=CURVE_PERCENTS,
+        **{f"{name}_ms": tuple(value / MS for value in getattr(found, f"{name}_ps")) for name in names},
+    )
 
 
 def _samples(run: Run) -> SamplesDocument:

@@ -15,7 +15,15 @@ import numpy.typing as npt
 from vramledger.simulation.outcome import Status
 from vramledger.simulation.outcome_columns import Ints, OutcomeColumns
 from vramledger.simulation.settings import Slo
-from vramledger.simulation.summary import PERCENTS, GroupSummary, Quantiles, Summary, rank_of
+from vramledger.simulation.summary import (
+    CURVE_PERCENTS,
+    PERCENTS,
+    Curves,
+    GroupSummary,
+    Quantiles,
+    Summary,
+    rank_of,
+)
 from vramledger.workload.columns import Workload
 
 EXACT = 2**20
@@ -66,13 +74,7 @@ class Sketch:
         """What is known of the values so far."""
         if not self._count:
             return Quantiles()
-        ranks = [rank_of(self._count, percent) for percent in PERCENTS]
-        if self._histogram is None:
-            values = np.concatenate(self._kept)
-            found = np.partition(values, ranks)[ranks].tolist()
-        else:
-            places = np.searchsorted(np.cumsum(self._histogram), np.array(ranks) + 1).tolist()
-            found = [min(_middle(place), self._max) for place in places]
+        found = self.at(PERCENTS)
         return Quantiles(
             count=self._count,
             mean=self._total / self._count,
@@ -83,6 +85,18 @@ class Sketch:
             max=self._max,
             relative_error=0.0 if self._histogram is None else RELATIVE_ERROR,
         )
+
+    def at(self, percents: Sequence[int]) -> list[int]:
+        """The percentiles of the values so far, none where there is no value."""
+        if not self._count:
+            return []
+        ranks = [rank_of(self._count, percent) for percent in percents]
+        if self._histogram is None:
+            values = np.concatenate(self._kept)
+            exact: list[int] = np.partition(values, ranks)[ranks].tolist()
+            return exact
+        places = np.searchsorted(np.cumsum(self._histogram), np.array(ranks) + 1).tolist()
+        return [min(_middle(place), self._max) for place in places]
 
 
 def _middle(place: int) -> int:
@@ -181,6 +195,14 @@ class _Group:
         self.latency.add((end - outcomes.sent_ps)[finished])
         self.tpot.add((end - first)[many] // (outcomes.output_tokens[many] - 1))
 
+    def curves(self) -> Curves:
+        return Curves(
+            **{
+                f"{name}_ps": tuple(getattr(self, name).at(CURVE_PERCENTS))
+                for name in ("ttft", "tpot", "latency", "queue")
+            }
+        )
+
     def summary(self) -> GroupSummary:
         counts = {kind.name.lower(): count for kind, count in self.counts.items()}
         return GroupSummary(
@@ -232,7 +254,11 @@ class Summariser:
     def summary(self) -> Summary:
         """All requests so far; groups only where there are several, in order of their numbers."""
         groups = [self._groups[number].summary() for number in sorted(self._groups)]
-        return Summary(all=self._all.summary(), groups=tuple(groups) if len(groups) > 1 else ())
+        return Summary(
+            all=self._all.summary(),
+            groups=tuple(groups) if len(groups) > 1 else (),
+            curves=self._all.curves(),
+        )
 
 
 def summary_of(outcomes: OutcomeColumns, slo: Slo, workload: Workload | None = None) -> Summary:

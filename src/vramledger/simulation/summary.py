@@ -18,6 +18,8 @@ from vramledger.simulation.step_model import PS_PER_S
 FULL = 0.95
 """The share of the usable blocks in use from which a pool counts as nearly full."""
 PERCENTS = (50, 90, 95, 99)
+CURVE_PERCENTS = (1, 2, *range(5, 100, 5), 98, 99, 100)
+"""Of the distribution of a quantity as a curve; 100 is the most."""
 
 
 class Quantiles(Struct, frozen=True, kw_only=True):
@@ -128,11 +130,21 @@ class PoolSummary(Struct, frozen=True, kw_only=True):
     spacing_ps: int = 0
 
 
+class Curves(Struct, frozen=True, kw_only=True):
+    """The distributions of times in picoseconds: a value for each of `CURVE_PERCENTS`, none where nothing got so far."""
+
+    ttft_ps: tuple[int, ...] = ()
+    tpot_ps: tuple[int, ...] = ()
+    latency_ps: tuple[int, ...] = ()
+    queue_ps: tuple[int, ...] = ()
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """All requests, and each group where there are several."""
+    """All requests, and each group where there are several; `curves` are those of all requests."""
 
     all: GroupSummary
     groups: tuple[GroupSummary, ...] = ()
+    curves: Curves = Curves()
 
 
 def quantiles_of(values: Iterable[int]) -> Quantiles:

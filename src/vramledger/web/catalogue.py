@@ -11,6 +11,9 @@ from vramledger.engines import engine_names, find_engine
 from vramledger.hardware.catalogue import devices
 from vramledger.models.builtin import names
 from vramledger.search.terms import terms_of
+from vramledger.simulation.admission import Choice
+from vramledger.simulation.settings import Router, Scheduling, ToolWait
+from vramledger.workload.builtin import workloads
 
 
 @cache
@@ -20,6 +23,15 @@ def catalogue() -> bytes:
         {
             "version": vramledger.__version__,
             "models": names(),
+            "workloads": [
+                {"name": each.name, "about": each.about, "is_trace": each.is_trace} for each in workloads()
+            ],
+            "simulation": {
+                "admission": [each.value for each in Choice],
+                "tool_wait": [each.value for each in ToolWait],
+                "scheduling": [each.value for each in Scheduling],
+                "router": [each.value for each in Router],
+            },
             "devices": [{"name": each.name, "total_bytes": each.total_bytes} for each in devices()],
             "engines": [_engine(name) for name in engine_names()],
         }

@@ -117,7 +117,7 @@ COMMANDS: dict[str, Command] = {
             "with_changes": "--sensitivity",
         },
         files=_SIMULATED_FILES,
-        switches=_TURNS,
+        switches=_TURNS | {"with_headroom", "with_changes"},
         has_engine_flags=True,
         is_long=True,
     ),

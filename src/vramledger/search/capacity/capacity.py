@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,11 +13,19 @@ from vramledger.search.capacity.changes import POOL, changes, reliefs
 from vramledger.search.capacity.crews import Crew
 from vramledger.search.capacity.headroom import bursts, restarts
 from vramledger.search.capacity.largest import MOST_TIMES, Found, largest_loads, search_of
-from vramledger.search.capacity.result import BurstRoom, Capacity, Change, LoadPoint, Relief, RestartRoom
+from vramledger.search.capacity.result import (
+    BurstRoom,
+    Capacity,
+    Change,
+    LoadPoint,
+    Percentiles,
+    Relief,
+    RestartRoom,
+)
 from vramledger.search.capacity.study import BASE, Case, Measure, Study, Task
 from vramledger.simulation.settings import SimulationSettings
 from vramledger.simulation.step_model import PS_PER_S
-from vramledger.simulation.summary import GroupSummary, quantiles_of
+from vramledger.simulation.summary import GroupSummary, Quantiles, quantiles_of
 from vramledger.workload.request import WorkloadHeader
 
 if TYPE_CHECKING:
@@ -297,11 +305,19 @@ def _point(load: float, band: Band, runs: _Runs, base_per_s: float) -> LoadPoint
         load=load,
         per_s=load * base_per_s,
         goodput=band,
-        ttft_p99_ms=max(item.requests.ttft_ps.p99 for item in measures) / _PS_PER_MS,
-        tpot_p99_ms=max(item.requests.tpot_ps.p99 for item in measures) / _PS_PER_MS,
+        ttft_ms=_worst(item.requests.ttft_ps for item in measures),
+        tpot_ms=_worst(item.requests.tpot_ps for item in measures),
+        latency_ms=_worst(item.requests.latency_ps for item in measures),
         preemptions=sum(item.preemptions for item in measures),
         used_p95=max(item.pool.used_blocks.p95 / max(item.pool.usable_blocks, 1) for item in measures),
         left_at_last_arrival=sum(item.left_at_last_arrival for item in measures),
+    )
+
+
+def _worst(found: Iterable[Quantiles]) -> Percentiles:
+    each = tuple(found)
+    return Percentiles(
+        **{name: max(getattr(one, name) for one in each) / _PS_PER_MS for name in ("p50", "p95", "p99")}
     )
 
 

@@ -9,17 +9,36 @@ from vramledger.simulation.settings import Slo
 from vramledger.simulation.summary import GroupSummary, PoolSummary, Quantiles
 
 
+class Percentiles(Struct, frozen=True, kw_only=True):
+    """Of a time at one load, in milliseconds, the worst replication's."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
 class LoadPoint(Struct, frozen=True, kw_only=True):
     """One load that was tried. `per_s` is the arrival rate it stands for."""
 
     load: float
     per_s: float
     goodput: Band
-    ttft_p99_ms: float
-    tpot_p99_ms: float
+    ttft_ms: Percentiles
+    tpot_ms: Percentiles
+    latency_ms: Percentiles
     preemptions: int
     used_p95: float
     left_at_last_arrival: int
+
+    @property
+    def ttft_p99_ms(self) -> float:
+        """The first token's, for who shows one."""
+        return self.ttft_ms.p99
+
+    @property
+    def tpot_p99_ms(self) -> float:
+        """A later token's."""
+        return self.tpot_ms.p99
 
 
 class Relief(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,33 @@
+// Words of the tab Capacity.
+export default {
+  en: {
+    "cap.what": "What to find", "cap.simulate": "One load, simulated", "cap.capacity": "The largest load served", "cap.policies": "Policies side by side",
+    "cap.plan": "Plan", "cap.workload": "Workload", "cap.aims": "Aims of a request", "cap.fleet": "Fleet and scheduling", "cap.search": "Search", "cap.policy": "Policies",
+    "cap.own": "A file of your own", "cap.own.drop": "A trace (.csv, .jsonl, .parquet, also .gz) or cohorts (.toml, .json)",
+    "cap.speed": "Sent times as fast", "cap.rate": "Rate, requests a second", "cap.rate.hint": "Empty: the cohorts' own; agents: sessions a second", "cap.requests": "Requests",
+    "cap.ttft": "TTFT, ms", "cap.tpot": "TPOT, ms", "cap.latency": "Latency, ms", "cap.goodput": "Share that must meet them", "cap.aim.hint": "Empty: no aim",
+    "cap.replicas": "Replicas", "cap.router": "Router", "cap.scheduling": "Scheduler", "cap.scheduling.own": "the engine's own", "cap.toolwait": "KV while a tool runs", "cap.hostlink": "Host link, bytes/s", "cap.hostswap": "Host memory for KV", "cap.admission": "Admission in front of the queue", "cap.admission.none": "none",
+    "cap.compare": "Compare what keeping, swapping and dropping KV waste", "cap.seed": "Seed", "cap.step": "Step model (JSON); else a roofline", "cap.prefill": "Prefill replicas", "cap.link": "Link between them, bytes/s",
+    "cap.confidence": "Confidence", "cap.resolution": "Resolution", "cap.replications": "Replications of cohorts", "cap.headroom": "Headroom for bursts and restarts", "cap.sensitivity": "Sensitivity",
+    "cap.seqs": "Sequences at once", "cap.plan.more": "Context, parallelism, formats, flags", "cap.plan.link": "This plan in the tab Plan: where its memory goes",
+    "cap.by": "Compare by", "cap.by.admission": "admission", "cap.by.tool_wait": "KV while a tool runs", "cap.by.scheduling": "scheduler", "cap.by.router": "router", "cap.choose": "Which",
+    "cap.stale": "The settings changed since this was run.", "cap.first": "Press Run: a search is some hundred simulations, and takes seconds to minutes.", "cap.first.policies": "Press Run: one simulation for each policy. Admission is run by the readable simulator, some 300 requests a second.", "cap.needs.workload": "Drop a workload to begin.", "cap.needs.aim": "A capacity needs an aim: TTFT, TPOT or latency.", "cap.needs.policies": "Choose at least one policy.",
+    "cap.about.workload": "About this workload", "cap.requests.n": "Requests", "cap.span": "over {time}", "cap.arrivals": "Arrivals", "cap.cv": "CV of the gaps {cv}; busiest minute {times} times the mean", "cap.prompt": "Prompt tokens", "cap.output": "Output tokens", "cap.p95": "p95 {p95}, at most {max}", "cap.reuse": "Prefix shared", "cap.reuse.said": "of the prompts' blocks came before", "cap.turns": "Conversations", "cap.turns.said": "{n} turns at most; {following} follow another's end", "cap.none": "none", "cap.unknown": "not in the trace",
+    "cap.running": "{place} of {all}: {name}",
+  },
+  ko: {
+    "cap.what": "무엇을 찾을까", "cap.simulate": "부하 하나 시뮬레이션", "cap.capacity": "처리 가능한 최대 부하", "cap.policies": "정책 나란히 보기",
+    "cap.plan": "Plan", "cap.workload": "Workload", "cap.aims": "요청의 SLO", "cap.fleet": "Fleet와 scheduling", "cap.search": "탐색", "cap.policy": "정책",
+    "cap.own": "내 파일", "cap.own.drop": "Trace(.csv, .jsonl, .parquet, .gz 포함) 또는 cohort(.toml, .json)",
+    "cap.speed": "전송 속도 배수", "cap.rate": "초당 요청", "cap.rate.hint": "비움: cohort 자체 속도; agent는 초당 session", "cap.requests": "요청 수",
+    "cap.ttft": "TTFT, ms", "cap.tpot": "TPOT, ms", "cap.latency": "Latency, ms", "cap.goodput": "만족해야 하는 비율", "cap.aim.hint": "비움: SLO 없음",
+    "cap.replicas": "Replica", "cap.router": "Router", "cap.scheduling": "Scheduler", "cap.scheduling.own": "engine 기본", "cap.toolwait": "tool 실행 중의 KV", "cap.hostlink": "Host link, bytes/s", "cap.hostswap": "KV용 host memory", "cap.admission": "Queue 앞의 admission", "cap.admission.none": "없음",
+    "cap.compare": "KV를 유지, swap, 삭제할 때의 낭비 비교", "cap.seed": "Seed", "cap.step": "Step model (JSON); 없으면 roofline", "cap.prefill": "Prefill replica", "cap.link": "그 사이 link, bytes/s",
+    "cap.confidence": "신뢰수준", "cap.resolution": "해상도", "cap.replications": "Cohort replication 수", "cap.headroom": "Burst와 restart 여유", "cap.sensitivity": "민감도",
+    "cap.seqs": "동시 sequence", "cap.plan.more": "Context, 병렬, format, flag", "cap.plan.link": "이 plan을 Plan 탭에서 보기: 메모리 사용처",
+    "cap.by": "비교 기준", "cap.by.admission": "admission", "cap.by.tool_wait": "tool 실행 중의 KV", "cap.by.scheduling": "scheduler", "cap.by.router": "router", "cap.choose": "대상",
+    "cap.stale": "실행 이후 설정이 바뀌었습니다.", "cap.first": "실행을 누르세요: 탐색은 수백 번의 시뮬레이션이며 수 초에서 수 분이 걸립니다.", "cap.first.policies": "실행을 누르세요: 정책마다 한 번 시뮬레이션합니다. admission은 초당 약 300 요청의 읽기 쉬운 simulator로 실행됩니다.", "cap.needs.workload": "시작하려면 workload를 놓으세요.", "cap.needs.aim": "Capacity에는 SLO가 필요합니다: TTFT, TPOT 또는 latency.", "cap.needs.policies": "정책을 하나 이상 선택하세요.",
+    "cap.about.workload": "이 workload에 대하여", "cap.requests.n": "요청", "cap.span": "{time} 동안", "cap.arrivals": "도착", "cap.cv": "간격의 CV {cv}; 가장 바쁜 1분은 평균의 {times}배", "cap.prompt": "Prompt token", "cap.output": "Output token", "cap.p95": "p95 {p95}, 최대 {max}", "cap.reuse": "공유 prefix", "cap.reuse.said": "의 prompt block이 이전에 나옴", "cap.turns": "대화", "cap.turns.said": "최대 {n} turn; {following}개가 다른 요청의 종료를 따름", "cap.none": "없음", "cap.unknown": "trace에 없음",
+    "cap.running": "{all}개 중 {place}: {name}",
+  },
+};
