@@ -56,7 +56,7 @@ function option(rows, pool) {
     grid: [{ left: 58, right: 14, top: 48, height: 190 }, { left: 58, right: 14, top: 286, height: 92 }],
     xAxis: [time({ gridIndex: 0, axisLabel: { show: false } }), time({ gridIndex: 1, name: t("load.seconds"), nameLocation: "middle", nameGap: 28 })],
     yAxis: [
-      axis({ type: "value", gridIndex: 0, min: 0, max: pool.usable_blocks, axisLabel: { formatter: short, showMaxLabel: true } }),
+      axis({ type: "value", gridIndex: 0, min: 0, max: pool.usable_blocks, axisLabel: { formatter: short, showMaxLabel: false } }),
       axis({ type: "value", gridIndex: 1, min: 0, minInterval: 1, splitNumber: 3, axisLabel: { formatter: short } }),
     ],
     series: [

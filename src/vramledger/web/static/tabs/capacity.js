@@ -146,5 +146,5 @@ function About({ asked, known, held }) {
     [t("cap.prompt"), `p50 ${count(found.prompt_tokens.p50)}`, spread(found.prompt_tokens)], [t("cap.output"), `p50 ${count(found.output_tokens.p50)}`, spread(found.output_tokens)],
     [t("cap.reuse"), found.reuse ? share(found.reuse.reusable_share) : "–", found.reuse ? t("cap.reuse.said") : t("cap.unknown")],
     [t("cap.turns"), found.conversations ? count(found.conversations) : t("cap.none"), found.conversations > 0 && t("cap.turns.said", { n: count(found.longest_conversation), following: count(found.following) })],
-  ]} />${found.notes.length > 0 && html`<ul class="dim">${found.notes.map((each) => html`<li>${each}</li>`)}</ul>`}<${Command} line=${answer.command} label=${t("cap.about.workload")} /></section>`;
+  ]} />${found.notes.length > 0 && html`<ul class="dim">${found.notes.map((each) => html`<li>${each}</li>`)}</ul>`}<${Command} line=${answer.command} /></section>`;
 }

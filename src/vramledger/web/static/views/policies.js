@@ -21,16 +21,17 @@ export function View({ runs }) {
     ${runs.filter((each) => each.problem).map((each) => html`<${Problem} message=${`${each.name}: ${each.problem}`} />`)}
     <${Figures} runs=${done} best=${best} />
     <${Used} runs=${done} says=${says} />
-    <${Distribution} caption=${t("load.policies.ttft")} says=${says} aims=${done[0].document.conditions.aims} curves=${done.map((each) => ({ name: each.name, percent: each.document.curves.percent, values: each.document.curves.ttft_ms }))} /></section>`;
+    <${Distribution} caption=${t("load.policies.ttft")} says=${says} aims=${{ ...done[0].document.conditions.aims, tpot_ms: null, latency_ms: null }} curves=${done.map((each) => ({ name: each.name, percent: each.document.curves.percent, values: each.document.curves.ttft_ms }))} /></section>`;
 }
 
 function Figures({ runs, best }) {
+  const isTold = runs.some((each) => each.document.requests.goodput < best);
   const names = [t("load.goodput"), t("load.good"), "TTFT p50", "TTFT p99", "TPOT p99", "latency p99", t("load.preemptions"), t("load.used"), t("load.hits"), t("load.waited"), t("load.refused.n")];
   const row = ({ name, document: found }) => {
     const all = found.requests;
     const { admission } = found;
     return [
-      all.goodput === best && runs.length > 1 ? html`${name} <span class="tag">${t("load.best")}</span>` : name, share(all.goodput), perSecond(all.good_per_s), ms(all.ttft_ms.p50), ms(all.ttft_ms.p99), ms(all.tpot_ms.p99), ms(all.latency_ms.p99),
+      all.goodput === best && isTold ? html`${name} <span class="tag">${t("load.best")}</span>` : name, share(all.goodput), perSecond(all.good_per_s), ms(all.ttft_ms.p50), ms(all.ttft_ms.p99), ms(all.tpot_ms.p99), ms(all.latency_ms.p99),
       count(all.preemptions), share(found.pool.used_blocks.p95 / Math.max(found.pool.usable_blocks, 1)), share(all.hit_tokens / Math.max(all.prompt_tokens, 1)), admission ? count(admission.waited) : "–", admission ? refusals(admission) : "–",
     ];
   };

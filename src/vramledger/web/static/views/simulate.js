@@ -67,7 +67,7 @@ function Latencies({ found }) {
 
 function Findings({ found }) {
   return html`<section aria-label=${t("load.findings")}><h2>${t("load.findings")}</h2><ul class="findings">${found.findings.map((each) => html`<li class=${TONES[each.level] ?? ""} key=${each.shortage}>
-    <b><span class="word">${t(`load.level.${each.level}`)}</span> ${each.shortage}</b>${each.at_s !== null && html` <span class="dim">${t("load.from", { time: seconds(each.at_s) })}</span>`}<p>${each.summary}</p></li>`)}</ul></section>`;
+    <b><span class="word">${t(`load.level.${each.level}`)}</span> ${each.shortage}</b>${each.at_s !== null && html` <span class="dim">${t("load.since", { time: seconds(each.at_s) })}</span>`}<p>${each.summary}</p></li>`)}</ul></section>`;
 }
 
 function Groups({ found }) {
