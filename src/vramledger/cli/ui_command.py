@@ -35,6 +35,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> int:
     """Serve until told to end."""
     import secrets
+    import signal
     import socket
     import sys
     from pathlib import Path
@@ -72,6 +73,8 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
     door = Door(names=names_of((*_LOOPBACK, host, *names), bound), token=secrets.token_urlsafe(24), key=key)
     named = names[0] if names else host
     address = f"http://{f'[{named}]' if ':' in named else named}:{bound}/" + (f"?key={key}" if key else "")
+    # uvicorn raises what it was ended with once more when it is done; the temporary folder must still be removed then.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with TemporaryDirectory(prefix="vramledger-ui-") as folder:
         worker = [sys.executable, "-m", "vramledger.cli.worker", folder]
         app = make_app(door=door, workers=Workers(worker), folder=Path(folder))
