@@ -20,7 +20,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tools.shown import shown
@@ -113,6 +113,23 @@ def accuracy_table() -> str:
 
 def measured(language: str = "en") -> str:
     """How much the accuracy table rests on; devices are those that a log names exactly."""
+    logs, devices = _logs()
+    total = sum(logs.values())
+    if language == "ko":
+        counts = ", ".join(f"{engine} {count}개" for engine, count in logs.items())
+        return _paragraph(
+            f"실제 기계에서 엔진이 시작할 때 출력한 값과 비교합니다. 공개 log {total}개({counts}), 장치 {devices}종입니다."
+        )
+    counts = ", ".join(f"{count} of {engine}" for engine, count in logs.items())
+    return _paragraph(
+        f"Against what engines printed at start-up on real machines: {total} public logs ({counts}), "
+        f"{devices} kinds of device."
+    )
+
+
+@cache
+def _logs() -> tuple[dict[str, int], int]:
+    """Logs by engine, and kinds of device."""
     from tools.accuracy.data import read_cases
     from tools.accuracy.engines import ENGINES
 
@@ -124,17 +141,7 @@ def measured(language: str = "en") -> str:
     for row in (row for found in rows.values() for row in found):
         with contextlib.suppress(VramledgerError):
             devices.add(find_device(row["gpu"]["name"]).name)
-    total = sum(map(len, rows.values()))
-    if language == "ko":
-        counts = ", ".join(f"{engine} {len(found)}개" for engine, found in rows.items())
-        return _paragraph(
-            f"실제 기계에서 엔진이 시작할 때 출력한 값과 비교합니다. 공개 log {total}개({counts}), 장치 {len(devices)}종입니다."
-        )
-    counts = ", ".join(f"{len(found)} of {engine}" for engine, found in rows.items())
-    return _paragraph(
-        f"Against what engines printed at start-up on real machines: {total} public logs ({counts}), "
-        f"{len(devices)} kinds of device."
-    )
+    return {engine: len(found) for engine, found in rows.items()}, len(devices)
 
 
 def parameters() -> str:
@@ -168,8 +175,9 @@ def agreement() -> str:
     )
 
 
-def diagnosed(language: str = "en") -> str:
-    """How often diagnoses of reported failures are right, and how many of the messages' numbers are read."""
+@cache
+def _judged() -> tuple[list[tuple[int, int, int]], int, int]:
+    """By file of reports: right answers of high confidence, all of those, reports; then numbers read and numbers named."""
     from tools.accuracy.diagnosis import class_files
     from tools.accuracy.messages import message_files
 
@@ -179,7 +187,12 @@ def diagnosed(language: str = "en") -> str:
         counts.append((sum(item.is_accepted for item in sure), len(sure), len(judged)))
     files = message_files(DATA)
     named = sum(item.named for item in files)
-    read = named - sum(len(item.named_misses) for item in files)
+    return counts, named - sum(len(item.named_misses) for item in files), named
+
+
+def diagnosed(language: str = "en") -> str:
+    """How often diagnoses of reported failures are right, and how many of the messages' numbers are read."""
+    counts, read, named = _judged()
     if language == "ko":
         first, later = (
             f"high confidence 답 {sure}개 가운데 {right}개가 맞습니다(보고 {reports}건)"
