@@ -44,7 +44,7 @@ def _overview(names: Sequence[str]) -> Iterator[str]:
     yield "Exit codes and errors are on [a page of their own](errors.md), what `--json` writes under [documents](documents.md)."
     yield ""
     yield from table(
-        ("command", ""),
+        ("command", "what it answers"),
         [(f"[`{name}`](commands/{name}.md)", plain(_found(name).get_short_help_str(500))) for name in names],
     )
     yield ""
@@ -80,7 +80,7 @@ def _options(context: click.Context, params: Iterable[click.Parameter]) -> Itera
     for group, rows in groups.items():
         yield f"## {group}"
         yield ""
-        yield from table(("option", ""), rows)
+        yield from table(("option", "meaning"), rows)
         yield ""
 
 
@@ -121,7 +121,7 @@ def _errors() -> Iterator[str]:
     yield "Every error is one of these classes, with a stable code and the facts behind its sentence; with `--json` it is written to"
     yield "stderr as a document ([error](documents/error.md)). `except VramledgerError` catches all."
     yield ""
-    yield from table(("class", "code", "exit code", ""), _classes(VramledgerError))
+    yield from table(("class", "code", "exit code", "meaning"), _classes(VramledgerError))
     yield ""
     yield "## Exit codes"
     yield ""

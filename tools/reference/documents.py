@@ -79,7 +79,7 @@ def _overview(schemas: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     for name, schema in schemas.items():
         said = schema["$defs"][_root(schema)].get("description", "")
         rows.append((f"[{name}](documents/{name}.md)", code(schema_file(name)), plain(said)))
-    yield from table(("document", "schema", ""), rows)
+    yield from table(("document", "schema", "what it holds"), rows)
     yield ""
     yield from ("```{toctree}", ":hidden:", ":glob:", "", "documents/*", "```")
 
@@ -120,7 +120,7 @@ def _definition(key: str, value: Mapping[str, Any], shared: Mapping[str, Any]) -
         )
         for name, field in value["properties"].items()
     ]
-    yield from table(("field", "type", "always there", ""), rows)
+    yield from table(("field", "type", "always there", "meaning"), rows)
     yield ""
 
 

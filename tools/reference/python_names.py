@@ -151,7 +151,7 @@ def _fields(kind: type[msgspec.Struct]) -> Iterator[str]:
         for name, default in zip(names, defaults, strict=True)
     ]
     if rows:
-        yield from table(("field", "type", "default", ""), rows)
+        yield from table(("field", "type", "default", "meaning"), rows)
         yield ""
 
 
@@ -194,5 +194,5 @@ def _members(kind: type) -> Iterator[str]:
         result = "" if node.returns is None else ast.unparse(node.returns)
         rows.append((code(f"{name}{called}"), code(result), plain(inspect.getdoc(function) or "")))
     if rows:
-        yield from table(("member", "gives", ""), rows)
+        yield from table(("member", "gives", "meaning"), rows)
         yield ""

@@ -11,7 +11,7 @@ version = release = vramledger.__version__
 html_title = f"vramledger {release}"
 project_copyright = "the authors of vramledger, Apache-2.0"
 
-extensions = ["myst_parser", "tools.site.outside"]
+extensions = ["myst_parser", "tools.site.outside", "tools.site.reachable"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 language = "en"
