@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import (
     GroupedCommand,
     device_option,
@@ -18,7 +21,12 @@ from vramledger.cli.search_options import (
     option,
 )
 
+if TYPE_CHECKING:
+    from vramledger.search.comparison import Comparison
+
 _HELP = """Engines, or versions of one, side by side: the ledgers owner by owner, the pools, what each prints.
+
+Without --device, plans side by side: two or more files of `vramledger plan --json`, of any models, devices and engines.
 
 MODEL is a folder, a config.json, an index, a *.safetensors or *.gguf file, a hub id
 (org/name[@revision]), or builtin:NAME (`vramledger model --list`)."""
@@ -29,6 +37,7 @@ Examples:
   vramledger compare ./model --device L40S --engine vllm==0.11.0 --engine vllm==0.32.0 --context 32K
   vramledger compare org/name --device B200 --tp 8 --context 64K --concurrency 32 --kv fp8 \\
     --engine vllm --engine sglang --flags sglang:mem_fraction_static=0.85 --json
+  vramledger compare h100.json l40s.json --html compare.html
 
 \b
 Exit codes: 0 some plan holds, 10 none holds, 11 none holds and some cannot be told (0 with --exit-zero);
@@ -37,9 +46,9 @@ Exit codes: 0 some plan holds, 10 none holds, 11 none holds and some cannot be t
 
 
 def run_compare(
-    model: str,
+    model: tuple[str, ...],
     *,
-    device: str,
+    device: str | None,
     engine: tuple[str, ...],
     headers: bool,
     tp: int,
@@ -50,6 +59,7 @@ def run_compare(
     kv: str,
     flags: tuple[str, ...],
     as_json: bool,
+    html_file: str | None,
     exit_zero: bool,
 ) -> int:
     """Ask each engine the same, print the answers beside each other."""
@@ -60,31 +70,65 @@ def run_compare(
     from vramledger.search.ask import compare
     from vramledger.search.terms import read_engine_flags
 
-    asked = engine_list(engine, ("all",))
-    length = one_count("context", context) if context is not None else None
-    find_device(device)
-    own = read_engine_flags(flags, asked)
-    found = compare(
-        load(model, headers=headers),
-        device,
-        asked,
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        context_tokens=length,
-        concurrency=concurrency,
-        kv=kv,
-        flags=own,
-    )
-    if as_json:
-        from vramledger.report.comparison_document import comparison_document
-
-        write_document(comparison_document(found))
+    if device is None:
+        found = _of_plans(model)
+    elif len(model) > 1:
+        raise click.UsageError("One MODEL is asked about with --device; plans side by side take none.")
     else:
+        asked = engine_list(engine, ("all",))
+        length = one_count("context", context) if context is not None else None
+        find_device(device)
+        own = read_engine_flags(flags, asked)
+        found = compare(
+            load(model[0], headers=headers),
+            device,
+            asked,
+            tp=tp,
+            pp=pp,
+            ep=ep,
+            context_tokens=length,
+            concurrency=concurrency,
+            kv=kv,
+            flags=own,
+        )
+    if html_file is not None or not as_json:
         from vramledger.report.comparison_text import comparison_lines
 
-        write_page(comparison_lines(found, width=page_width()))
+        lines = tuple(comparison_lines(found, width=page_width()))
+    if html_file is not None or as_json:
+        from vramledger.report.comparison_document import comparison_document
+
+        document = comparison_document(found)
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "compare", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     return exit_code((column.outcome.status for column in found.columns), exit_zero=exit_zero)
+
+
+def _of_plans(files: tuple[str, ...]) -> Comparison:
+    """The plans of these files beside each other, by their names. Raises SourceError or InputError for what is no plan."""
+    from pathlib import Path
+
+    from vramledger.cli.document_files import plan_from
+    from vramledger.search.comparison import compare_plans
+
+    if len(files) < 2:
+        raise click.UsageError("Missing option '--device': only two plans or more are compared without it.")
+    context = click.get_current_context()
+    for name in _OF_A_MODEL:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} asks about a MODEL on a --device; plans have their own.")
+    stems = [Path(file).stem for file in files]
+    names = stems if len(set(stems)) == len(stems) else files
+    return compare_plans([(name, plan_from(file)[0]) for name, file in zip(names, files, strict=True)])
+
+
+_OF_A_MODEL = ("engine", "tp", "pp", "ep", "context", "concurrency", "kv", "flags")
 
 
 command = GroupedCommand(
@@ -93,8 +137,8 @@ command = GroupedCommand(
     help=_HELP,
     epilog=_EPILOG,
     params=[
-        click.Argument(["model"], metavar="MODEL"),
-        device_option(),
+        click.Argument(["model"], metavar="MODEL|PLAN...", nargs=-1, required=True),
+        device_option(required=False),
         engines_option(
             "An engine, or a version of one; repeat it for each column. All engines unless given."
         ),
@@ -127,6 +171,7 @@ command = GroupedCommand(
         flags_option(),
         headers_option(),
         json_option(),
+        html_option(),
         exit_zero_option(),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import OUTPUT, GroupedCommand, exit_zero_option, headers_option, json_option
 from vramledger.cli.search_options import (
     LIMITS,
@@ -29,6 +30,7 @@ Examples:
   vramledger fit ./model --devices H100-80GB,L40S,A100-80GB --weights all --kv auto,fp8 --context 8K
   vramledger fit org/name --devices H200,B200 --max-nodes 2 --ep off,on --order tokens
   vramledger fit ./model --devices H100-80GB,L4 --price H100-80GB=2.5 --price L4=0.7 --order price
+  vramledger fit ./model --devices all --weights stored,fp8 --kv auto,fp8 --limit 2000 --html fit.html
 
 \b
 Exit codes: 0 some plan holds, 10 none holds, 11 none holds and some cannot be told (0 with --exit-zero);
@@ -61,6 +63,7 @@ def run_fit(
     jobs: int | None,
     ray: str | None,
     as_json: bool,
+    html_file: str | None,
     exit_zero: bool,
 ) -> int:
     """Search, print, and turn what was found into an exit code."""
@@ -103,14 +106,22 @@ def run_fit(
         flags=own,
         run=runner(jobs, ray),
     )
-    if as_json:
-        from vramledger.report.fit_document import fit_document
-
-        write_document(fit_document(found, limit=limit, front=front))
-    else:
+    if html_file is not None or not as_json:
         from vramledger.report.fit_text import fit_lines
 
-        write_page(fit_lines(found, width=page_width(), limit=limit, front=front))
+        lines = tuple(fit_lines(found, width=page_width(), limit=limit, front=front))
+    if html_file is not None or as_json:
+        from vramledger.report.fit_document import fit_document
+
+        document = fit_document(found, limit=limit, front=front)
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "fit", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     statuses = ["holds"] * bool(found.holding) + ["untold"] * bool(found.untold)
     return exit_code(statuses, exit_zero=exit_zero)
 
@@ -194,6 +205,7 @@ command = GroupedCommand(
         option("limit", "--limit", "Plans shown of each list at most.", group=OUTPUT, type=click.IntRange(min=1), default=20, metavar="N", show_default=True),
         option("front", "--front", "Show only plans of the Pareto front.", group=OUTPUT, is_flag=True),
         json_option(),
+        html_option(),
         exit_zero_option(),
     ],
 )  # fmt: skip

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramledger.documents.plan import SCHEMA_VERSION, PlanDocument, SchemaVersion, plan_document
+from vramledger.documents.plan import ByteInterval, PlanDocument, SchemaVersion, byte_interval, plan_document
 from vramledger.ledger import Owner, Phase
 from vramledger.search.comparison import Column, Comparison, Difference
 from vramledger.search.evaluation import Status
+
+SCHEMA_VERSION = "1.2"
 
 
 class HeldDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,13 +21,21 @@ class HeldDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: Annotated[Phase, Meta(description="The serving phase with the larger peak.")]
     by_owner: dict[Owner, int]
+    ranges: Annotated[
+        dict[Owner, ByteInterval],
+        Meta(description="The same with their ends, those of the owner's entries added."),
+    ]
     peak_bytes: int
     unused_bytes: Annotated[int, Meta(description="Negative where more is held than the device has.")]
+    device_total_bytes: int
 
 
 class ColumnDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One engine's answer."""
 
+    name: Annotated[
+        str, Meta(description="What the column is called: the engine with its version, or a plan's file.")
+    ]
     engine: Annotated[str, Meta(description="As it was asked for.")]
     status: Annotated[
         Status, Meta(description="The verdict; refused where no bytes would help or there is no plan.")
@@ -36,7 +46,7 @@ class ColumnDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TermDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a difference: an owner, unused memory, or another layout of the same bytes (bytes per token)."""
+    """A part of a difference: an owner, unused memory, a larger device, or another layout of the same bytes (bytes per token)."""
 
     name: str
     bytes: Annotated[int, Meta(description="What it leaves the pool more than in the first column.")]
@@ -75,6 +85,7 @@ def comparison_document(comparison: Comparison) -> ComparisonDocument:
 def _column(column: Column) -> ColumnDocument:
     held = column.held
     return ColumnDocument(
+        name=column.label,
         engine=column.outcome.question.engine,
         status=column.outcome.status,
         reason=column.outcome.reason,
@@ -83,8 +94,10 @@ def _column(column: Column) -> ColumnDocument:
         else HeldDocument(
             phase=held.phase,
             by_owner=held.by_owner,
+            ranges={owner: byte_interval(size) for owner, size in held.ranges().items()},
             peak_bytes=held.peak_bytes,
             unused_bytes=held.unused_bytes,
+            device_total_bytes=held.rank.device_total_bytes,
         ),
         plan=None if column.plan is None else plan_document(column.plan),
     )

@@ -40,6 +40,11 @@ def comparison_lines(comparison: Comparison, *, width: int = 80) -> Iterator[Lin
 
 
 def _header(comparison: Comparison, width: int) -> Iterator[Line]:
+    if any(column.name is not None for column in comparison.columns):
+        for column in comparison.columns:
+            if column.plan is not None:
+                yield from wrapped(_subject(column.label, column.plan), width, rest="  ", style="head")
+        return
     question = comparison.columns[0].outcome.question
     plan = next((column.plan for column in comparison.columns if column.plan is not None), None)
     parts = [question.device]
@@ -58,6 +63,15 @@ def _header(comparison: Comparison, width: int) -> Iterator[Line]:
     if question.kv != "auto":
         parts.append(f"KV {question.kv}")
     yield from wrapped(" · ".join(parts), width, rest="  ", style="head")
+
+
+def _subject(name: str, plan: Plan) -> str:
+    """What a plan that was made before is of."""
+    inputs = plan.inputs
+    device = f"{inputs.device} {gib(inputs.device_total_bytes)} GiB"
+    split = f"tp {inputs.tp} pp {inputs.pp} dp {inputs.dp} ep {inputs.ep}"
+    engine = f"{inputs.engine} {inputs.engine_version}"
+    return f"{name}: {' · '.join((inputs.model, inputs.quantization, device, engine, split))}"
 
 
 Cell = Callable[[Plan, Column], str]

@@ -1,4 +1,4 @@
-"""Engines, or versions of one, side by side on the same question."""
+"""Engines, or versions of one, side by side on the same question; or plans that were made before."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from msgspec import Struct
 
 from vramledger.answer import Plan
 from vramledger.ledger import Owner
-from vramledger.search.evaluation import Held, Outcome, Subject, evaluate, held
+from vramledger.search.evaluation import Held, Outcome, Subject, evaluate, held, told
 from vramledger.search.terms import Question
 
 UNUSED = "unused"
+DEVICE = "device"
 LAYOUT = "bytes per token"
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """One engine's answer. `held` is None where it refuses to be asked or to answer; the outcome has the reason."""
+    """One engine's answer. `held` is None where it refuses to be asked or to answer; the outcome has the reason. `name` is that of a plan
+    that was made before."""
 
     outcome: Outcome
     held: Held | None = None
+    name: str | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -27,8 +30,10 @@ class Column(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The engine with its version, or as it was asked where there is no plan."""
+        """The plan's name, or the engine with its version, or as it was asked where there is no plan."""
         plan = self.plan
+        if self.name is not None:
+            return self.name
         if plan is None:
             return self.outcome.question.engine
         return f"{plan.inputs.engine} {plan.inputs.engine_version}"
@@ -36,7 +41,8 @@ class Column(Struct, frozen=True, kw_only=True):
 
 class Term(Struct, frozen=True, kw_only=True):
     """A part of a difference in tokens: what an owner leaves more (or less) for the pool, `unused` memory that the
-    pool does not take, or `bytes per token`, another layout of the same bytes (its `bytes` are 0)."""
+    pool does not take, `device`, a larger (or smaller) one, or `bytes per token`, another layout of the same bytes (its
+    `bytes` are 0)."""
 
     name: str
     bytes: int
@@ -68,7 +74,27 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 def compare(questions: Sequence[Question], subject: Subject) -> Comparison:
     """The answers to questions that differ in their engine. Raises what `evaluate` raises."""
-    columns = tuple(_column(evaluate(question, subject)) for question in questions)
+    return _compared(tuple(_column(evaluate(question, subject)) for question in questions))
+
+
+def compare_plans(plans: Sequence[tuple[str, Plan]]) -> Comparison:
+    """Plans by their names, whatever model, device and engine each is of."""
+    return _compared(tuple(_column(told(_question(plan), plan), name) for name, plan in plans))
+
+
+def _question(plan: Plan) -> Question:
+    inputs, pool = plan.inputs, plan.kv_pool
+    return Question(
+        device=inputs.device,
+        engine=f"{inputs.engine}=={inputs.engine_version}",
+        tp=inputs.tp,
+        pp=inputs.pp,
+        ep=inputs.ep > 1,
+        context_tokens=None if pool is None else pool.context_len,
+    )
+
+
+def _compared(columns: tuple[Column, ...]) -> Comparison:
     pools = [number for number, column in enumerate(columns) if _tokens(column)]
     return Comparison(
         columns=columns,
@@ -76,8 +102,8 @@ def compare(questions: Sequence[Question], subject: Subject) -> Comparison:
     )
 
 
-def _column(outcome: Outcome) -> Column:
-    return Column(outcome=outcome, held=held(outcome.plan) if outcome.plan is not None else None)
+def _column(outcome: Outcome, name: str | None = None) -> Column:
+    return Column(outcome=outcome, held=held(outcome.plan) if outcome.plan is not None else None, name=name)
 
 
 def _tokens(column: Column) -> int:
@@ -102,7 +128,7 @@ def _difference(columns: Sequence[Column], number: int, against: int) -> Differe
         if owner is not Owner.KV_CACHE
     ]
     names.append((UNUSED, there.unused_bytes - here.unused_bytes))
-    # A term for devices of other sizes is not needed: the columns share the device.
+    names.append((DEVICE, here.rank.device_total_bytes - there.rank.device_total_bytes))
     terms = [Term(name=name, bytes=size, tokens=size * tokens // pool) for name, size in names if size]
     layout = tokens - base - sum(term.tokens for term in terms)
     if base_pool * tokens != base * pool or layout:

@@ -11,7 +11,7 @@ from vramledger.answer import Plan
 from vramledger.engines import engine_name
 from vramledger.errors import VramledgerError
 from vramledger.hardware.catalogue import Device, find_device
-from vramledger.ledger import SERVING, Owner, Phase, RankLedger
+from vramledger.ledger import SERVING, ByteRange, Owner, Phase, RankLedger
 from vramledger.models.checkpoint import Checkpoint
 from vramledger.planning import plan
 from vramledger.search.terms import Question, Unasked, flags_of, terms_of
@@ -103,8 +103,13 @@ def evaluate(question: Question, subject: Subject) -> Outcome:
     if own and taken != question.devices:
         reason = f"its own flags make it take {taken} devices, not the {question.devices} of tp x pp"
         return Outcome(question=question, status=Status.REFUSED, reason=reason, flags=flags)
+    return told(question, answer, flags)
+
+
+def told(question: Question, answer: Plan, flags: Mapping[str, object] | None = None) -> Outcome:
+    """The outcome of a question that has a plan."""
     return Outcome(
-        question=question, status=_status(answer), reason=_reason(answer), plan=answer, flags=flags
+        question=question, status=_status(answer), reason=_reason(answer), plan=answer, flags=flags or {}
     )
 
 
@@ -162,6 +167,15 @@ class Held(Struct, frozen=True, kw_only=True):
     @property
     def unused_bytes(self) -> int:
         return self.rank.device_total_bytes - self.peak_bytes
+
+    def ranges(self) -> dict[Owner, ByteRange]:
+        """The ends of each owner's bytes, those of its entries added."""
+        found: dict[Owner, ByteRange] = {}
+        for entry in self.rank.entries:
+            if self.phase in entry.phases:
+                before = found.get(entry.owner)
+                found[entry.owner] = entry.bytes if before is None else before + entry.bytes
+        return found
 
 
 def held(answer: Plan) -> Held:

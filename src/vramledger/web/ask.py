@@ -59,7 +59,9 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
             run.append(f"{command.files[name]}={real}")
             shown.append(f"{command.files[name]}={told}")
     return CommandLine(
-        arguments=(*run, "--json"), shown=" ".join(map(_quoted, shown)), is_long=command.is_long
+        arguments=(*run, *command.alone, "--json"),
+        shown=" ".join(map(_quoted, shown)),
+        is_long=command.is_long,
     )
 
 

@@ -6,13 +6,15 @@ from msgspec import Struct
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """`options` by Python's name to the flag; `files` likewise, whose values are uploads; `switches` have a `--no-` form."""
+    """`options` by Python's name to the flag; `files` likewise, whose values are uploads; `switches` have a `--no-` form.
+    `alone` is added to what is run and not shown: where it is answered, which changes nothing of the answer."""
 
     options: dict[str, str]
     files: dict[str, str] = {}
     switches: frozenset[str] = frozenset()
     has_engine_flags: bool = False
     is_long: bool = False
+    alone: tuple[str, ...] = ()
 
 
 def _flags(*names: str) -> dict[str, str]:
@@ -80,9 +82,11 @@ _AXES = (
     "engine",
     "headers",
     "price",
-    "jobs",
     "exit_zero",
 )
+
+# A process that a confined one starts would not be confined, and not be ended with it.
+_IN_ONE_PROCESS = ("--jobs=1",)
 
 COMMANDS: dict[str, Command] = {
     "plan": Command(
@@ -98,8 +102,9 @@ COMMANDS: dict[str, Command] = {
         options=_flags("devices", *_AXES, "max_devices", "max_nodes", "devices_per_node", "order", "limit", "front"),
         switches=_HEADERS,
         is_long=True,
+        alone=_IN_ONE_PROCESS,
     ),
-    "sweep": Command(options=_flags("device", *_AXES), switches=_HEADERS, is_long=True),
+    "sweep": Command(options=_flags("device", *_AXES), switches=_HEADERS, is_long=True, alone=_IN_ONE_PROCESS),
     "workload": Command(options=_flags("cohorts", "max_model_len") | _WORKLOAD, switches=_TURNS, is_long=True),
     "simulate": Command(
         options={**_SIMULATED, "admission": "--admission", "compare": "--compare-tool-waits", "exit_zero": "--exit-zero"},
