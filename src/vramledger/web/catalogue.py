@@ -10,7 +10,8 @@ import vramledger
 from vramledger.engines import engine_names, find_engine
 from vramledger.hardware.catalogue import devices
 from vramledger.models.builtin import names
-from vramledger.search.terms import terms_of
+from vramledger.search.terms import KV_LOSS, terms_of
+from vramledger.search.weights import FORMATS
 from vramledger.simulation.admission import Choice
 from vramledger.simulation.settings import Router, Scheduling, ToolWait
 from vramledger.workload.builtin import workloads
@@ -34,6 +35,8 @@ def catalogue() -> bytes:
             },
             "devices": [{"name": each.name, "total_bytes": each.total_bytes} for each in devices()],
             "engines": [_engine(name) for name in engine_names()],
+            "weights": [{"name": name, "help": each.help} for name, each in FORMATS.items()],
+            "kv": [{"name": name} for name in KV_LOSS],
         }
     )
 

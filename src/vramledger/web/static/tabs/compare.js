@@ -1,7 +1,122 @@
-import { html } from "vl/lib/dom";
-import { t } from "vl/lib/words";
+// Tab Compare: engines and versions on one question, plans that were made before, or two releases.
+import { run, upload } from "vl/lib/api";
+import { html, useEffect, useRef, useState } from "vl/lib/dom";
+import { forget, useKept } from "vl/lib/kept";
+import { openPlan } from "vl/lib/open_plan";
+import { Check, Command, Drop, Problem, Progress, Select, Slider, Text, useRun } from "vl/lib/parts";
+import { writeAddress } from "vl/lib/state";
+import { Chosen, Subject } from "vl/lib/subject";
+import { count } from "vl/lib/units";
+import { addWords, t } from "vl/lib/words";
+import { View } from "vl/views/compare";
+import { View as Diff } from "vl/views/diff";
+import words from "vl/words/compare";
+
+addWords(words);
+
+const CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
+const AT_ONCE = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const SIZES = [1, 2, 4, 8];
+const SETTLED_MS = 250;
+
+const first = (known) => ({
+  way: "engines", source: `builtin:${known.models.includes("Llama-3.1-8B-Instruct") ? "Llama-3.1-8B-Instruct" : known.models[0]}`,
+  device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto",
+});
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  return html`<h1>${t("tab.compare")}</h1>`;
+  const [asked, setAsked] = useState({ ...first(known), ...state });
+  const [model, setModel] = useState({ source: asked.source });
+  const kept = useKept();
+  const set = (more) => setAsked((before) => ({ ...before, ...more }));
+  useEffect(() => {
+    const later = setTimeout(() => writeAddress("compare", asked), SETTLED_MS);
+    return () => clearTimeout(later);
+  }, [asked]);
+  useEffect(() => {
+    if (!state && kept.length > 1) set({ way: "plans" });
+  }, []);
+  const Way = { engines: Engines, plans: Plans, releases: Releases }[asked.way] ?? Engines;
+  const choice = html`<${Select} label=${t("compare.ways")} value=${asked.way} options=${["engines", "plans", "releases"].map((way) => [way, t(`compare.${way}`)])} onChange=${(way) => set({ way })} />`;
+  const take = (found) => { setModel(found); set({ source: found.source }); };
+  return html`<h1 class="hidden">${t("tab.compare")}</h1><${Way} known=${known} asked=${asked} set=${set} model=${model} onModel=${take} kept=${kept} choice=${choice} />`;
+}
+
+function Engines({ known, asked, set, model, onModel, choice }) {
+  const { answer, problem, isRunning, told, start, cancel } = useRun(run);
+  useEffect(() => {
+    if (!asked.source) return undefined;
+    const { device, engines, tp, pp, ep, context, concurrency, kv } = asked;
+    const later = setTimeout(() => start({ command: "compare", sources: [asked.source], options: { device, engine: engines, tp, pp, ep, context: String(context), concurrency, kv, exit_zero: true } }), SETTLED_MS);
+    return () => clearTimeout(later);
+  }, [asked]);
+  const open = (column) => openPlan({ source: asked.source, device: asked.device, engine: column.engine, flags: settings(column.plan), concurrency: asked.concurrency });
+  return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
+      <${Subject} known=${known} value=${model} onChange=${onModel} />
+      <${Text} label=${t("device")} value=${asked.device} list=${known.devices.map((each) => each.name)} onChange=${(device) => set({ device })} />
+      <${Chosen} label=${t("compare.versions")} values=${asked.engines} list=${known.engines.map((each) => each.name)} add=${t("compare.version.add")} hint=${t("compare.version.hint")} onChange=${(engines) => set({ engines })} />
+      <${Slider} label=${t("context")} value=${asked.context} steps=${CONTEXTS} shown=${count} onChange=${(context) => set({ context })} />
+      <${Slider} label=${t("concurrency")} value=${asked.concurrency} steps=${AT_ONCE} onChange=${(concurrency) => set({ concurrency })} />
+      <${Select} label=${t("compare.kv")} value=${asked.kv} options=${known.kv.map((each) => each.name)} onChange=${(kv) => set({ kv })} />
+      <${Select} label=${t("compare.tp")} value=${String(asked.tp)} options=${SIZES.map(String)} onChange=${(tp) => set({ tp: Number(tp) })} />
+      <${Select} label=${t("compare.pp")} value=${String(asked.pp)} options=${SIZES.map(String)} onChange=${(pp) => set({ pp: Number(pp) })} />
+      <${Check} label=${t("compare.ep")} value=${asked.ep} onChange=${(ep) => set({ ep })} />
+    </form><${Shown} answer=${answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View} open=${open} /></div>`;
+}
+
+/** What the engine was asked, as tab Plan takes it. */
+function settings(plan) {
+  return plan ? { ...plan.inputs.settings } : {};
+}
+
+function Plans({ kept, choice }) {
+  const [dropped, setDropped] = useState([]);
+  const { answer, problem, isRunning, told, start, cancel } = useRun(run);
+  const sent = useRef(new Map());
+  const all = [...kept.map((item) => ({ ...item, isKept: true })), ...dropped];
+  useEffect(() => {
+    if (all.length < 2) return;
+    (async () => {
+      const sources = [];
+      for (const [place, item] of all.entries()) {
+        if (item.source) sources.push(item.source);
+        else {
+          const key = JSON.stringify(item.answer.document);
+          if (!sent.current.has(key)) sent.current.set(key, (await upload([new File([key], `${fileName(item.name, place)}.json`)])).source);
+          sources.push(sent.current.get(key));
+        }
+      }
+      start({ command: "compare", sources, options: { exit_zero: true } });
+    })();
+  }, [kept, dropped]);
+  const add = (found) => found && setDropped((before) => [...before, found]);
+  return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
+      <fieldset class="chosen"><legend>${t("compare.taken")}</legend>${all.length === 0 && html`<p class="hint">${t("compare.kept.none")}</p>`}
+        <ul>${all.map((item) => html`<li><span>${item.name ?? item.names.join(", ")}</span><button type="button" class="plain" aria-label=${t("list.remove", { name: item.name ?? item.names[0] })}
+          onClick=${() => (item.isKept ? forget(item.name) : setDropped(dropped.filter((each) => each !== item)))}>×</button></li>`)}</ul></fieldset>
+      <${Drop} label=${t("compare.files")} held=${null} accept=".json" onFiles=${add} />
+    </form><${Shown} answer=${all.length < 2 ? null : answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View}
+        before=${all.length < 2 && html`<p>${t("compare.two", { count: all.length })}</p>`}>
+      ${kept.length > 0 && html`<section class="command" aria-label=${t("compare.made")}><h3>${t("compare.made")}</h3><pre tabindex="0"><code>${kept.map((item, place) => `${item.answer.command} --json > ${fileName(item.name, place)}.json`).join("\n")}</code></pre></section>`}<//></div>`;
+}
+
+const fileName = (name, place) => name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[._-]+|[._-]+$/g, "").slice(0, 60) || `plan-${place + 1}`;
+
+function Releases({ choice }) {
+  const [sides, setSides] = useState({ before: null, after: null });
+  const { answer, problem, isRunning, told, start, cancel } = useRun(run);
+  useEffect(() => {
+    if (sides.before && sides.after) start({ command: "diff", sources: [sides.before.source, sides.after.source] });
+  }, [sides]);
+  const isWhole = sides.before && sides.after;
+  return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
+      <${Drop} label=${t("compare.before")} held=${sides.before} accept=".json" onFiles=${(before) => setSides({ ...sides, before })} />
+      <${Drop} label=${t("compare.after")} held=${sides.after} accept=".json" onFiles=${(after) => setSides({ ...sides, after })} />
+    </form><${Shown} answer=${isWhole ? answer : null} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${Diff} before=${!isWhole && html`<p>${t("compare.release.none")}</p>`} /></div>`;
+}
+
+function Shown({ answer, problem, isRunning, told, cancel, View: Own, open, before, children }) {
+  return html`<div class="shown" aria-busy=${isRunning}>${before}<${Problem} message=${problem} />${isRunning && !answer && html`<${Progress} told=${told} onCancel=${cancel} />`}
+    ${answer && html`<${Own} document=${answer.document} open=${open} /><${Command} line=${answer.command} />`}${children}</div>`;
 }
