@@ -11,6 +11,7 @@ from vramledger.documents.plan import ByteInterval, PlanDocument, SchemaVersion,
 from vramledger.ledger import Owner, Phase
 from vramledger.search.comparison import Column, Comparison, Difference
 from vramledger.search.evaluation import Status
+from vramledger.search.rows import flags_of_outcome
 
 SCHEMA_VERSION = "1.2"
 
@@ -41,6 +42,9 @@ class ColumnDocument(msgspec.Struct, frozen=True, kw_only=True):
         Status, Meta(description="The verdict; refused where no bytes would help or there is no plan.")
     ]
     reason: Annotated[str, Meta(description="The verdict in a sentence, or why there is no plan.")]
+    flags: Annotated[
+        str, Meta(description="The question in the engine's own flags; empty of a plan that was made before.")
+    ]
     held: HeldDocument | None
     plan: PlanDocument | None
 
@@ -89,6 +93,7 @@ def _column(column: Column) -> ColumnDocument:
         engine=column.outcome.question.engine,
         status=column.outcome.status,
         reason=column.outcome.reason,
+        flags=flags_of_outcome(column.outcome),
         held=None
         if held is None
         else HeldDocument(

@@ -114,7 +114,7 @@ def row_of(
         "shortfall_bytes": outcome.shortfall_bytes,
         "reason": outcome.reason,
         "price": None if each is None else each * question.devices,
-        "flags": _flags(outcome),
+        "flags": flags_of_outcome(outcome),
     }
     if plan is None:
         return Row(**asked, **_NO_PLAN | {"quantization": "", "context_tokens": question.context_tokens})  # type: ignore[arg-type]
@@ -179,8 +179,8 @@ _NO_PLAN: dict[str, object] = {
 }
 
 
-def _flags(outcome: Outcome) -> str:
-    """The question on the engine's own command line."""
+def flags_of_outcome(outcome: Outcome) -> str:
+    """The question on the engine's own command line; empty of a plan that was made before."""
     switches = _switches(outcome.question.engine)
     return " ".join(
         spelled(name) if name in switches else f"{spelled(name)} {value}"

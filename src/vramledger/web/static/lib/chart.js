@@ -31,11 +31,13 @@ export function useAppearance() {
 export function Chart({ make, deps, says, columns, rows, height = 320, onClick, caption }) {
   const place = useRef(null);
   const chart = useRef(null);
+  const tall = useRef(height);
+  tall.current = height;
   const appearance = useAppearance();
   useLanguage();
   useEffect(() => {
     chart.current = init(place.current, null, { renderer: "svg" });
-    const fit = () => place.current && size(place.current, chart.current, height);
+    const fit = () => place.current && size(place.current, chart.current, tall.current);
     const watch = new ResizeObserver(fit);
     watch.observe(place.current);
     return () => {
@@ -44,6 +46,8 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
     };
   }, []);
   useEffect(() => {
+    // An effect may be told after its element went.
+    if (!place.current) return;
     size(place.current, chart.current, height);
     chart.current.setOption({ ...common(), ...make() }, { notMerge: true });
     chart.current.off("click");

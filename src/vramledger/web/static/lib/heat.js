@@ -96,7 +96,7 @@ function told(row, metric) {
   const on = `${row.devices}×`;
   if (row.status === "holds") {
     const amount = METRICS[metric](row);
-    return metric === "devices" ? [on, row.pp > 1 ? `tp${row.tp} pp${row.pp}` : `tp${row.tp}`] : [amount === null ? "✓" : metric === "requests" ? +amount.toPrecision(3) + "" : thousand(amount), on];
+    return metric === "devices" ? [on, row.pp > 1 ? `tp${row.tp} pp${row.pp}` : `tp${row.tp}`] : [amount === null ? "✓" : metric === "requests" ? String(+amount.toPrecision(3)) : thousand(amount), on];
   }
   return row.status === "untold" ? ["?", on] : ["✕", `${+(row.shortfall_bytes / 2 ** 30).toPrecision(2)} GiB`];
 }

@@ -1,12 +1,24 @@
 // From a row of another tab to the same question in tab Plan.
 import { addressOf } from "vl/lib/state";
 
-/** question: {source, device, engine, flags: {name: value}, concurrency}. */
-export async function openPlan(question) {
-  location.href = await addressOf("plan", planState(question));
+/** question: {source, device, engine: "vllm" or "vllm==0.11.0", flags: as text, concurrency}. */
+export async function openPlan({ source, device, engine, flags, concurrency }) {
+  const [name, version = ""] = engine.split("==");
+  location.href = await addressOf("plan", { source, names: [], device, engine: name, version, concurrency, flags: flagsOf(flags) });
 }
 
-/** The state of tab Plan that asks this. */
-export function planState({ source, device, engine, flags, concurrency = 1 }) {
-  return { model: source, device, engine, flags, concurrency };
+/** "--tensor-parallel-size 2 --enable-expert-parallel" as {tensor_parallel_size: 2, enable_expert_parallel: true}. */
+export function flagsOf(text) {
+  const found = {};
+  let name = null;
+  for (const word of text.split(" ").filter(Boolean)) {
+    if (word.startsWith("--")) {
+      name = word.slice(2).replace(/-/g, "_");
+      found[name] = true;
+    } else if (name) {
+      found[name] = /^\d+(\.\d+)?$/.test(word) ? Number(word) : word;
+      name = null;
+    }
+  }
+  return found;
 }

@@ -51,7 +51,7 @@ function Engines({ known, asked, set, model, onModel, choice }) {
     const later = setTimeout(() => start({ command: "compare", sources: [asked.source], options: { device, engine: engines, tp, pp, ep, context: String(context), concurrency, kv, exit_zero: true } }), SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
-  const open = (column) => openPlan({ source: asked.source, device: asked.device, engine: column.engine, flags: settings(column.plan), concurrency: asked.concurrency });
+  const open = (column) => openPlan({ source: asked.source, device: asked.device, engine: column.engine, flags: column.flags, concurrency: asked.concurrency });
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
       <${Subject} known=${known} value=${model} onChange=${onModel} />
       <${Text} label=${t("device")} value=${asked.device} list=${known.devices.map((each) => each.name)} onChange=${(device) => set({ device })} />
@@ -63,11 +63,6 @@ function Engines({ known, asked, set, model, onModel, choice }) {
       <${Select} label=${t("compare.pp")} value=${String(asked.pp)} options=${SIZES.map(String)} onChange=${(pp) => set({ pp: Number(pp) })} />
       <${Check} label=${t("compare.ep")} value=${asked.ep} onChange=${(ep) => set({ ep })} />
     </form><${Shown} answer=${answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View} open=${open} /></div>`;
-}
-
-/** What the engine was asked, as tab Plan takes it. */
-function settings(plan) {
-  return plan ? { ...plan.inputs.settings } : {};
 }
 
 function Plans({ kept, choice }) {

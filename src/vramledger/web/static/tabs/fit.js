@@ -51,7 +51,7 @@ export function Tab({ known, state }) {
     }, SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
-  const open = (row) => openPlan({ source: asked.source, device: row.device, engine: row.engine, flags: flagsOf(row.flags), concurrency: row.concurrency });
+  const open = (row) => openPlan({ source: asked.source, device: row.device, engine: row.engine, flags: row.flags, concurrency: row.concurrency });
   const names = known.devices.map((each) => each.name);
   const isRunning = search.isRunning || grid.isRunning;
   return html`<h1 class="hidden">${t("tab.fit")}</h1><div class="split"><form class="controls" aria-label=${t("tab.fit")} onSubmit=${(event) => { event.preventDefault(); start(); }}>
@@ -98,20 +98,4 @@ function points(asked, known) {
   const sizes = powers(asked.most);
   const ways = sizes.flatMap((tp) => sizes.filter((pp) => tp <= 8 && tp * pp <= asked.most)).length;
   return each * (ways + asked.contexts.length * powers(Math.min(asked.most, 8)).length);
-}
-
-/** "--tensor-parallel-size 2 --enable-expert-parallel" as {tensor_parallel_size: "2", enable_expert_parallel: true}. */
-function flagsOf(text) {
-  const found = {};
-  let name = null;
-  for (const word of text.split(" ").filter(Boolean)) {
-    if (/^-+[A-Za-z]/.test(word)) {
-      name = word.replace(/^-+/, "").replace(/-/g, "_");
-      found[name] = true;
-    } else if (name) {
-      found[name] = word;
-      name = null;
-    }
-  }
-  return found;
 }

@@ -13,11 +13,11 @@ const SHOWN = { bytes, tokens: count, blocks: count, requests: number, count: nu
 /** document: what `vramledger diff --json` writes. */
 export function View({ document: found }) {
   const groups = [...new Set(found.changes.map((each) => each.group))];
-  const owners = found.changes.filter((each) => each.group === "owners" && each.unit === "bytes" && each.delta !== null);
-  const steps = owners.map((each) => ({ name: each.name.replace(/^owner\./, ""), bytes: each.delta }));
+  const owners = found.changes.filter((each) => each.name.startsWith("owner.") && each.delta !== null);
+  const steps = owners.map((each) => ({ name: each.name.slice("owner.".length), bytes: each.delta })).sort((one, other) => Math.abs(other.bytes) - Math.abs(one.bytes));
   return html`<p>${found.changes.length ? t("diff.summary", { count: found.changes.length, same: found.same.length }) : t("diff.none")} <span class="dim">A ${found.before.file}, B ${found.after.file}</span></p>
     ${steps.length > 0 && html`<h2>${t("diff.owners")}</h2><${Waterfall} apart=${true} steps=${steps} says=${(told) => t("diff.says", { a: found.before.file, b: found.after.file, steps: told })} />`}
-    ${groups.map((group) => html`<h2>${group}</h2><${Table} label=${group} columns=${[t("diff.name"), ...["before", "after", "delta", "percent"].map((name) => ({ name: t(`diff.${name}`), number: true })), t("diff.about")]}
+    ${groups.map((group) => html`<h2>${group}</h2><${Table} label=${group} columns=${[t("diff.name"), ...["before", "after", "delta", "percent"].map((name) => ({ name: t(`diff.${name}`), number: true }))]}
         rows=${found.changes.filter((each) => each.group === group).map(row)} />`)}
     ${[["diff.gone", found.conditions_gone], ["diff.new", found.conditions_new]].filter(([, texts]) => texts.length).map(([name, texts]) => html`<h2>${t(name)}</h2><ul>${texts.map((each) => html`<li>${each}</li>`)}</ul>`)}
     ${[["diff.same", found.same], ["diff.untold", found.untold]].filter(([, names]) => names.length).map(([name, names]) => html`<details><summary>${t(name, { count: names.length })}</summary><p>${names.join(", ")}</p></details>`)}`;
@@ -27,5 +27,5 @@ function row({ name, unit, before, after, delta, percent, about }) {
   const shown = SHOWN[unit] ?? number;
   const told = (value) => (value === null ? "—" : typeof value === "number" ? shown(value) : String(value));
   const share = percent === null ? "" : `${percent > 0 ? "+" : percent < 0 ? "−" : ""}${Math.abs(percent).toFixed(2)} %`;
-  return [name, told(before), told(after), delta === null ? "" : signed(delta, shown), share, about];
+  return [html`${name}<br /><span class="dim">${about}</span>`, told(before), told(after), delta === null ? "" : signed(delta, shown), share];
 }
