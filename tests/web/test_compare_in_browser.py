@@ -147,6 +147,27 @@ def test_plans_that_are_dropped_stand_side_by_side(page: Page, plans: Path) -> N
     page.here.wait_for_selector("text=There is 1.")
 
 
+def test_plans_that_were_kept_stand_side_by_side(page: Page, tmp_path: Path) -> None:
+    page.tab("plan").here.wait_for_selector("section.command")
+    for length in ("32768", "49152"):
+        page.waits_for(
+            "length => document.querySelector('section.command code').innerText.includes(`--max-model-len ${length}`)",
+            length,
+        )
+        page.here.get_by_role("button", name="Keep for Compare").click()
+        page.here.get_by_role("slider", name="Context").press("ArrowRight")
+    page.here.get_by_role("link", name="Compare").click()
+    page.waits_for("() => document.querySelectorAll('section.command').length === 2")
+    # The commands that made the plans are shown beside the one that compares them, and give the same.
+    made = page.says("section.command >> nth=1 >> code").splitlines()
+    for line in made:
+        command, _, file = line.partition(" --json > ")
+        (tmp_path / file).write_text(json.dumps(printed(command)), encoding="utf-8")
+    assert page.command().split()[2:4] == ["./max-model-len-32768.json", "./max-model-len-49152.json"]
+    assert facts(page) == pools(printed(page.command(), folder=tmp_path))
+    page.shot("compare-kept")
+
+
 def test_what_is_no_plan_is_told_as_the_command_tells_it(page: Page, plans: Path, tmp_path: Path) -> None:
     page.tab("compare")
     page.here.get_by_label("What to compare").select_option("plans")

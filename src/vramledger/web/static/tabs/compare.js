@@ -3,7 +3,8 @@ import { run, upload } from "vl/lib/api";
 import { html, useEffect, useRef, useState } from "vl/lib/dom";
 import { forget, useKept } from "vl/lib/kept";
 import { openPlan } from "vl/lib/open_plan";
-import { Check, Command, Drop, Problem, Progress, Select, Slider, Text, useRun } from "vl/lib/parts";
+import { Check, Command, Drop, Pick, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
+import { planNames } from "vl/lib/plan_names";
 import { writeAddress } from "vl/lib/state";
 import { Chosen, Subject } from "vl/lib/subject";
 import { count } from "vl/lib/units";
@@ -54,7 +55,7 @@ function Engines({ known, asked, set, model, onModel, choice }) {
   const open = (column) => openPlan({ source: asked.source, device: asked.device, engine: column.engine, flags: column.flags, concurrency: asked.concurrency });
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
       <${Subject} known=${known} value=${model} onChange=${onModel} />
-      <${Text} label=${t("device")} value=${asked.device} list=${known.devices.map((each) => each.name)} onChange=${(device) => set({ device })} />
+      <${Pick} label=${t("device")} value=${asked.device} options=${known.devices.map((each) => each.name)} onChange=${(device) => set({ device })} />
       <${Chosen} label=${t("compare.versions")} values=${asked.engines} list=${known.engines.map((each) => each.name)} add=${t("compare.version.add")} hint=${t("compare.version.hint")} onChange=${(engines) => set({ engines })} />
       <${Slider} label=${t("context")} value=${asked.context} steps=${CONTEXTS} shown=${count} onChange=${(context) => set({ context })} />
       <${Slider} label=${t("concurrency")} value=${asked.concurrency} steps=${AT_ONCE} onChange=${(concurrency) => set({ concurrency })} />
@@ -69,16 +70,18 @@ function Plans({ kept, choice }) {
   const [dropped, setDropped] = useState([]);
   const { answer, problem, isRunning, told, start, cancel } = useRun(run);
   const sent = useRef(new Map());
-  const all = [...kept.map((item) => ({ ...item, isKept: true })), ...dropped];
+  const files = planNames(kept.map((item) => item.answer.command));
+  const all = [...kept.map((item, place) => ({ ...item, isKept: true, file: files[place] })), ...dropped];
   useEffect(() => {
     if (all.length < 2) return;
     (async () => {
       const sources = [];
-      for (const [place, item] of all.entries()) {
+      for (const item of all) {
         if (item.source) sources.push(item.source);
         else {
-          const key = JSON.stringify(item.answer.document);
-          if (!sent.current.has(key)) sent.current.set(key, (await upload([new File([key], `${fileName(item.name, place)}.json`)])).source);
+          const text = JSON.stringify(item.answer.document);
+          const key = item.file + text;
+          if (!sent.current.has(key)) sent.current.set(key, (await upload([new File([text], `${item.file}.json`)])).source);
           sources.push(sent.current.get(key));
         }
       }
@@ -88,15 +91,13 @@ function Plans({ kept, choice }) {
   const add = (found) => found && setDropped((before) => [...before, found]);
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
       <fieldset class="chosen"><legend>${t("compare.taken")}</legend>${all.length === 0 && html`<p class="hint">${t("compare.kept.none")}</p>`}
-        <ul>${all.map((item) => html`<li><span>${item.name ?? item.names.join(", ")}</span><button type="button" class="plain" aria-label=${t("list.remove", { name: item.name ?? item.names[0] })}
+        <ul>${all.map((item) => html`<li title=${item.name}><span>${item.file ?? item.names.join(", ")}</span><button type="button" class="plain" aria-label=${t("list.remove", { name: item.file ?? item.names[0] })}
           onClick=${() => (item.isKept ? forget(item.name) : setDropped(dropped.filter((each) => each !== item)))}>×</button></li>`)}</ul></fieldset>
       <${Drop} label=${t("compare.files")} held=${null} accept=".json" onFiles=${add} />
     </form><${Shown} answer=${all.length < 2 ? null : answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View}
         before=${all.length < 2 && html`<p>${t("compare.two", { count: all.length })}</p>`}>
-      ${kept.length > 0 && html`<section class="command" aria-label=${t("compare.made")}><h3>${t("compare.made")}</h3><pre tabindex="0"><code>${kept.map((item, place) => `${item.answer.command} --json > ${fileName(item.name, place)}.json`).join("\n")}</code></pre></section>`}<//></div>`;
+      ${kept.length > 0 && html`<section class="command" aria-label=${t("compare.made")}><h3>${t("compare.made")}</h3><pre tabindex="0"><code>${kept.map((item, place) => `${item.answer.command} --json > ${files[place]}.json`).join("\n")}</code></pre></section>`}<//></div>`;
 }
-
-const fileName = (name, place) => name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[._-]+|[._-]+$/g, "").slice(0, 60) || `plan-${place + 1}`;
 
 function Releases({ choice }) {
   const [sides, setSides] = useState({ before: null, after: null });
