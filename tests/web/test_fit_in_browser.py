@@ -77,7 +77,7 @@ def test_the_heat_map_is_the_grid_that_sweep_prints(page: Page) -> None:
     rows = printed(command(page, "sweep"))["rows"]
     table = heat(page, 0)
     assert table[0][1:] == ["8K", "32K", "256K"]
-    cells = {}
+    cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault((row["device"], row["context_tokens"]), []).append(row)
     for name, *figures in table[1:]:
