@@ -64,9 +64,8 @@ def confine(folders: Sequence[Path]) -> None:
         *_SYSTEM,
         *{os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, *sys.path) if each},
     ]
-    # Compiled code keeps its cache beside what it was compiled from, or where it is told to.
-    cached = os.environ.get("NUMBA_CACHE_DIR")
-    writable = [*kept, *([os.path.realpath(cached)] if cached else [])]
+    # What was compiled is kept for the next process, which would take half a minute for it.
+    writable = [*kept, *_compiled()]
 
     def watch(event: str, facts: tuple[Any, ...]) -> None:
         if event == "open":
@@ -94,6 +93,18 @@ def confine(folders: Sequence[Path]) -> None:
                 raise PermissionError(13, "not to be changed from the page", os.fsdecode(facts[0]))
 
     sys.addaudithook(watch)
+
+
+def _compiled() -> list[str]:
+    """The folder of compiled code, made where it is not there yet; none where it cannot be."""
+    from vramledger.simulation.compiled.kept import kept_folder
+
+    try:
+        folder = kept_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return []
+    return [os.path.realpath(folder)]
 
 
 def _within(path: str, roots: Sequence[str]) -> bool:

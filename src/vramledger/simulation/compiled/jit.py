@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 import numba as typed_numba
 
+from vramledger.simulation.compiled.kept import kept_folder
+
 numba: Any = typed_numba
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +29,7 @@ def _kept_in() -> Path | None:
     digest = hashlib.sha256(f"{numba.__version__} {sys.version} {CHECK_BOUNDS}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
-    if sys.platform == "win32":
-        home = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = home / "vramledger" / f"compiled-{digest.hexdigest()[:16]}"
+    folder = kept_folder() / f"compiled-{digest.hexdigest()[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
