@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import (
     GENERAL,
     OUTPUT,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vramledger.diagnosis.diagnosis import Diagnosis
     from vramledger.diagnosis.remedy import Planner
     from vramledger.hardware.catalogue import Device
+    from vramledger.report.diagnosis_document import DiagnosisDocument
 
 _HELP = """What a memory failure was, of which class, how sure that is, and what would help by how many bytes or tokens.
 
@@ -51,6 +53,7 @@ def run_diagnose(
     settings: tuple[str, ...],
     explain: bool,
     as_json: bool,
+    html_file: str | None,
     exit_zero: bool,
 ) -> int:
     """Read, diagnose, print, and say by the exit code what was found."""
@@ -76,19 +79,45 @@ def run_diagnose(
     )
     planners = [_planner(item, model, target, engine, given) for item in told]
     told = [with_remedies(item, planner) for item, planner in zip(told, planners, strict=True)]
-    if as_json:
+    if html_file is not None or as_json:
         from vramledger.report.diagnosis_document import diagnosis_document
 
-        write_document(diagnosis_document(told, sources=collected.kinds, notes=collected.notes))
-    else:
+        document = diagnosis_document(told, sources=collected.kinds, notes=collected.notes)
+    if html_file is not None or not as_json:
         from vramledger.report.diagnosis_text import diagnosis_lines
 
-        write_page(diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain))
+        lines = tuple(diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain))
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "diagnose", document, lines, beside=_beside(document))
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     if exit_zero:
         return DIAGNOSED
     if all(item.was_survived for item in told):
         return NO_FAILURE
     return CLASS_UNTOLD if any(item.answer.failure_class is None for item in told) else DIAGNOSED
+
+
+def _beside(document: DiagnosisDocument) -> dict[str, object]:
+    """What the page shows beside a diagnosis: the lines around those that it rests on, and the snapshots that were read."""
+    from vramledger.report.snapshot_document import snapshot_document
+    from vramledger.telemetry.log_excerpts import excerpts
+    from vramledger.telemetry.snapshots import read_snapshot
+
+    logs = {source.name for source in document.sources if source.kind == "log"}
+    wanted = {(line.file, line.line) for failure in document.failures for line in failure.evidence}
+    return {
+        "excerpts": excerpts((file, line) for file, line in wanted if file in logs),
+        "snapshots": [
+            snapshot_document(read_snapshot(source.name), file=source.name, with_blocks=True)
+            for source in document.sources
+            if source.kind == "snapshot"
+        ],
+    }
 
 
 def _given(settings: tuple[str, ...]) -> dict[str, str | int | float | bool]:
@@ -124,15 +153,23 @@ def _planner(
     from pathlib import Path
 
     from vramledger.cli.loading import load
+    from vramledger.errors import VramledgerError
     from vramledger.hardware.catalogue import find_device
     from vramledger.reconciliation.failed_plan import planner_of
 
     named = told.facts.settings.get("model") or told.moment.model
-    if model is None and isinstance(named, str) and Path(named).exists():
-        model = named
     asked = engine or told.facts.engine
     total = told.facts.total_bytes or told.moment.sizes.get("total_bytes")
-    if model is None or asked is None:
+    if asked is None:
+        return None
+    if model is not None:
+        checkpoint = load(model, headers=True)
+    elif isinstance(named, str) and Path(named).exists():
+        try:
+            checkpoint = load(named, headers=True)
+        except VramledgerError:
+            return None  # nobody asked for it: the diagnosis stands without
+    else:
         return None
     if device is None:
         if total is None:
@@ -140,7 +177,7 @@ def _planner(
         device = find_device(f"custom:{total.expected}B")
     name, _, version = asked.partition("==")
     return planner_of(
-        load(model, headers=True),
+        checkpoint,
         device,
         engine=name,
         version=version or told.moment.engine_version,
@@ -182,6 +219,7 @@ command = GroupedCommand(
             group=OUTPUT,
         ),
         json_option(),
+        html_option(),
         GroupedOption(
             ["exit_zero", "--exit-zero"], is_flag=True, help="Exit with 0 whatever was found.", group=OUTPUT
         ),

@@ -26,12 +26,14 @@ def html_option() -> GroupedOption:
     )
 
 
-def write_html(name: str, view: str, document: msgspec.Struct, lines: Iterable[Line]) -> None:
+def write_html(
+    name: str, view: str, document: msgspec.Struct, lines: Iterable[Line], *, beside: object = None
+) -> None:
     """Write the view `view` (vramledger/web/static/views) of a document into `name`; `lines` are what the terminal shows, for who has no
-    script. Raises OutputError where it cannot be written."""
+    script, `beside` what the view shows that is no part of the document. Raises OutputError where it cannot be written."""
     from vramledger.web.standalone import write_view
 
-    write_view(Path(name), view, document, command=typed_line(), text=tuple(lines))
+    write_view(Path(name), view, document, command=typed_line(), text=tuple(lines), beside=beside)
 
 
 def typed_line() -> str:

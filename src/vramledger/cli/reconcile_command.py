@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import (
     GENERAL,
     OUTPUT,
@@ -59,6 +60,7 @@ def run_reconcile(
     engine: str | None,
     headers: bool,
     as_json: bool,
+    html_file: str | None,
     explain: bool,
     exit_zero: bool,
     write_plan: Path | None,
@@ -86,14 +88,22 @@ def run_reconcile(
     found = reconcile(plan, measurement, replan=replan, arguments=asked)
     if write_plan is not None:
         _write_plan(plan, measurement, write_plan)
-    if as_json:
+    if html_file is not None or as_json:
         from vramledger.reconciliation.document import reconciliation_document
 
-        write_document(reconciliation_document(found))
-    else:
+        document = reconciliation_document(found)
+    if html_file is not None or not as_json:
         from vramledger.report.reconciliation_text import reconciliation_lines
 
-        write_page(reconciliation_lines(found, width=page_width(), explain=explain))
+        lines = tuple(reconciliation_lines(found, width=page_width(), explain=explain))
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "reconcile", document, lines)
+    if as_json:
+        write_document(document)
+    else:
+        write_page(lines)
     return _exit_code(found.standing, exit_zero=exit_zero)
 
 
@@ -244,6 +254,7 @@ command = EngineCommand(
             group=OUTPUT,
         ),
         json_option(),
+        html_option(),
         exit_zero_option("Exit with 0 wherever it stands."),
     ],
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vramledger.cli.html_page import html_option
 from vramledger.cli.options import GENERAL, OUTPUT, GroupedCommand, GroupedOption, json_option
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Examples:
   vramledger snapshot oom.pickle
   vramledger snapshot oom.pickle --request 512MiB --device-free 120MiB
   vramledger snapshot oom.pickle --svg oom.svg
+  vramledger snapshot oom.pickle --html oom.html
 
 \b
 Exit codes: 0 read; with --request 10 where it would not be served, 11 where that cannot be told;
@@ -29,7 +31,14 @@ Exit codes: 0 read; with --request 10 where it would not be served, 11 where tha
 
 
 def run_snapshot(
-    file: str, *, request: str | None, device_free: str | None, svg: str | None, as_json: bool
+    file: str,
+    *,
+    request: str | None,
+    device_free: str | None,
+    svg: str | None,
+    blocks: bool,
+    as_json: bool,
+    html_file: str | None,
 ) -> int:
     """Read, print, draw."""
     from vramledger.cli.output import page_width, write_document, write_page
@@ -41,15 +50,25 @@ def run_snapshot(
         raise click.UsageError("--device-free says something of --request only; give that too.")
     question = None if wanted is None else Question(request_bytes=wanted, device_free_bytes=free)
     snapshot = read_snapshot(file)
-    document = snapshot_document(snapshot, file=file, question=question)
+    document = snapshot_document(
+        snapshot, file=file, question=question, with_blocks=blocks or html_file is not None
+    )
     if svg is not None:
         _draw(svg, file, snapshot)
-    if as_json:
-        write_document(document)
-    else:
+    if html_file is not None or not as_json:
         from vramledger.report.snapshot_text import snapshot_lines
 
-        write_page(snapshot_lines(snapshot, file=file, question=question, width=page_width()))
+        lines = tuple(snapshot_lines(snapshot, file=file, question=question, width=page_width()))
+    if html_file is not None:
+        from vramledger.cli.html_page import write_html
+
+        write_html(html_file, "snapshot", document, lines)
+    if not as_json:
+        write_page(lines)
+    elif blocks or html_file is None:
+        write_document(document)
+    else:
+        write_document(snapshot_document(snapshot, file=file, question=question))
     ways = [device.request.how for device in document.devices if device.request is not None]
     if None in ways:
         return 11
@@ -95,6 +114,13 @@ command = GroupedCommand(
             group=GENERAL,
         ),
         GroupedOption(["svg", "--svg"], metavar="FILE", help="Draw every segment and block.", group=OUTPUT),
+        GroupedOption(
+            ["blocks", "--blocks"],
+            is_flag=True,
+            help="With --json also every segment and block, up to 60,000 blocks.",
+            group=OUTPUT,
+        ),
         json_option(),
+        html_option(),
     ],
 )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from vramledger.documents.plan import SCHEMA_VERSION, SchemaVersion
+from vramledger.report.snapshot_map import MOST_BLOCKS, SnapshotMapDocument, snapshot_map
 from vramledger.telemetry.snapshots import DeviceState, Fit, PoolState, Snapshot, device_states, would_serve
 
 
@@ -66,6 +67,7 @@ class SnapshotDeviceDocument(msgspec.Struct, frozen=True, kw_only=True):
     pins: tuple[PinDocument, ...]
     failures: tuple[FailedRequestDocument, ...]
     request: FitDocumentPart | None
+    map: Annotated[SnapshotMapDocument | None, Meta(description="Every block; null without --blocks.")] = None
 
 
 class SnapshotDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,20 +98,30 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return would_serve(snapshot, device, self.request_bytes, device_free_bytes=free)
 
 
-def snapshot_document(snapshot: Snapshot, *, file: str, question: Question | None = None) -> SnapshotDocument:
-    """The snapshot as it is published."""
+def snapshot_document(
+    snapshot: Snapshot, *, file: str, question: Question | None = None, with_blocks: bool = False
+) -> SnapshotDocument:
+    """The snapshot as it is published; `with_blocks` with every segment and block, up to 60,000 blocks."""
+    room = MOST_BLOCKS
+    devices = []
+    for state in device_states(snapshot):
+        found = snapshot_map(snapshot, state, room) if with_blocks else None
+        room -= 0 if found is None else sum(len(segment.blocks) for segment in found.segments)
+        devices.append(_device(snapshot, state, question, found))
     return SnapshotDocument(
         schema_version=SCHEMA_VERSION,
         kind="snapshot",
         file=file,
-        devices=tuple(_device(snapshot, item, question) for item in device_states(snapshot)),
+        devices=tuple(devices),
         settings=dict(snapshot.settings),
         history_events=dict(snapshot.history_events),
         notes=snapshot.notes,
     )
 
 
-def _device(snapshot: Snapshot, device: DeviceState, question: Question | None) -> SnapshotDeviceDocument:
+def _device(
+    snapshot: Snapshot, device: DeviceState, question: Question | None, found: SnapshotMapDocument | None
+) -> SnapshotDeviceDocument:
     fit = None if question is None else question.answer(snapshot, device.device)
     return SnapshotDeviceDocument(
         device=device.device,
@@ -137,6 +149,7 @@ def _device(snapshot: Snapshot, device: DeviceState, question: Question | None) 
         request=None
         if fit is None
         else FitDocumentPart(request_bytes=fit.request_bytes, how=fit.how, missing_bytes=fit.missing_bytes),
+        map=found,
     )
 
 

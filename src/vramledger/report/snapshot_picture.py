@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from vramledger.report.snapshot_map import MOST_BLOCKS, interest, within
 from vramledger.report.text import safe
 from vramledger.telemetry.snapshots import (
     Block,
@@ -22,7 +23,6 @@ EDGE = 10
 ROW = 16
 GAP = 4
 ROWS = 48  # of a device's memory, unless one segment needs a longer row
-MOST_BLOCKS = 60_000
 _FILLS = {BlockState.ALLOCATED: "#3b6ea8", BlockState.PENDING: "#d69b2d", BlockState.FREE: "#e3e3e3"}
 _PINNED = "#c8563f"
 _LABELS = (
@@ -47,8 +47,8 @@ def snapshot_svg(snapshot: Snapshot, *, file: str) -> str:
         for pool in device.pools:
             parts.append(_text(top, _heading(device, pool), size=12))
             top += 6
-            members = sorted((item for item in segments if item.pool == pool.pool), key=_interest)
-            shown, left = _within(members, left)
+            members = sorted((item for item in segments if item.pool == pool.pool), key=interest)
+            shown, left = within(members, left)
             for row in _rows(shown, row_bytes):
                 for segment, offset_bytes in row:
                     parts += _strip(segment, top, offset_bytes, row_bytes)
@@ -80,21 +80,6 @@ def _heading(device: DeviceState, pool: PoolState) -> str:
         f"segments, {format_bytes(pool.allocated_bytes + pool.pending_bytes)} allocated, "
         f"{format_bytes(pool.free_bytes)} free, largest run {format_bytes(pool.largest_free_run_bytes)}"
     )
-
-
-def _interest(segment: Segment) -> tuple[int, int, int]:
-    pinned = 0 if segment.is_releasable else segment.bytes_in(BlockState.FREE)
-    return (-pinned, -segment.size_bytes, segment.address)
-
-
-def _within(segments: Sequence[Segment], most_blocks: int) -> tuple[list[Segment], int]:
-    shown = []
-    for segment in segments:
-        if len(segment.blocks) > most_blocks:
-            break
-        most_blocks -= len(segment.blocks)
-        shown.append(segment)
-    return shown, most_blocks
 
 
 def _rows(segments: Sequence[Segment], row_bytes: int) -> Iterator[list[tuple[Segment, int]]]:

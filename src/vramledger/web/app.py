@@ -124,9 +124,13 @@ def _answer(line: CommandLine, reply: Reply) -> dict[str, object]:
     document: object = None
     with suppress(msgspec.DecodeError):
         document = (
-            msgspec.Raw(msgspec.json.format(reply.out.encode(), indent=-1)) if reply.out.strip() else None
+            msgspec.Raw(msgspec.json.format(line.as_typed(reply.out).encode(), indent=-1))
+            if reply.out.strip()
+            else None
         )
-    message = " ".join(part.removeprefix("vramledger: ") for part in reply.err.splitlines() if part.strip())
+    message = " ".join(
+        part.removeprefix("vramledger: ") for part in line.as_typed(reply.err).splitlines() if part.strip()
+    )
     return {"exit_code": reply.exit_code, "command": line.shown, "message": message, "document": document}
 
 

@@ -30,11 +30,19 @@ class Ask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CommandLine(Struct, frozen=True, kw_only=True):
-    """The arguments that are run, and the line that a person would type for the same."""
+    """The arguments that are run, and the line that a person would type for the same. `places` are where uploads lie, by what stands for
+    them in that line."""
 
     arguments: tuple[str, ...]
     shown: str
     is_long: bool
+    places: tuple[tuple[str, str], ...] = ()
+
+    def as_typed(self, text: str) -> str:
+        """What the command printed, as it would have printed it for that line."""
+        for real, told in sorted(self.places, key=lambda pair: -len(pair[0])):
+            text = text.replace(real, told)
+        return text
 
 
 def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
@@ -43,11 +51,13 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
     if command is None:
         raise InputError(f"the page does not run {shorter(ask.command)}", command=shorter(ask.command))
     run = [ask.command]
+    places = []
     shown = ["vramledger", ask.command]
     for source in ask.sources:
         real, told = _source(source, held)
         run.append(real)
         shown.append(told)
+        places.append((real, told))
     parts = list(_options(command, ask.options)) if ask.options else []
     run += parts
     shown += parts
@@ -58,10 +68,12 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
             real, told = _source(key, held)
             run.append(f"{command.files[name]}={real}")
             shown.append(f"{command.files[name]}={told}")
+            places.append((real, told))
     return CommandLine(
         arguments=(*run, *command.alone, "--json"),
         shown=" ".join(map(_quoted, shown)),
         is_long=command.is_long,
+        places=tuple(places),
     )
 
 

@@ -134,7 +134,7 @@ COMMANDS: dict[str, Command] = {
         is_long=True,
     ),
     "log": Command(options=_flags("engine"), is_long=True),
-    "snapshot": Command(options=_flags("request", "device_free"), is_long=True),
+    "snapshot": Command(options=_flags("request", "device_free", "blocks"), is_long=True),
     "diagnose": Command(
         options={**_flags("device", "engine", "exit_zero"), "settings": "--set"}, files={"model": "--model"}, is_long=True
     ),

@@ -27,19 +27,29 @@ def write_view(
     command: str,
     text: Sequence[Line] = (),
     title: str = "",
+    beside: object = None,
 ) -> None:
     """Write `view_page`. Raises OutputError where it cannot be written."""
     write_whole(
-        path, view_page(view, document, command=command, text=text, title=title).encode("utf-8", "replace")
+        path,
+        view_page(view, document, command=command, text=text, title=title, beside=beside).encode(
+            "utf-8", "replace"
+        ),
     )
 
 
 def view_page(
-    view: str, document: msgspec.Struct, *, command: str, text: Sequence[Line] = (), title: str = ""
+    view: str,
+    document: msgspec.Struct,
+    *,
+    command: str,
+    text: Sequence[Line] = (),
+    title: str = "",
+    beside: object = None,
 ) -> str:
     """The file. `view` is a module of static/views, `document` what the command writes with --json, `command` the line that gives it, `text`
-    what the terminal shows, for who has no script."""
-    told = {"view": view, "command": command, "document": document}
+    what the terminal shows, for who has no script. `beside` is what the view shows that is no part of the document, as JSON can say it."""
+    told = {"view": view, "command": command, "document": document, "beside": beside}
     data = _CLOSERS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(told).decode())
     imports = assets.inlined_import_map(_START, f"vl/views/{view}")
     start = f'import {{ start }} from "{_START}"; import {{ View }} from "vl/views/{view}"; start(View);'

@@ -11,5 +11,5 @@ export function start(View) {
 
 function Alone({ View, told }) {
   useLanguage();
-  return html`<header class="top"><b>vramledger</b><${Choices} /></header><main class="alone"><${View} document=${told.document} /><${Command} line=${told.command} /></main>`;
+  return html`<header class="top"><b>vramledger</b><${Choices} /></header><main class="alone"><${View} document=${told.document} beside=${told.beside} /><${Command} line=${told.command} /></main>`;
 }

@@ -26,9 +26,9 @@ export function useAppearance() {
  * `columns` and `rows` are the same numbers as a table. `height` in px, or a function of the width in px. `onClick` gets ECharts' event.
  *
  * @param {{make: () => object, deps: unknown[], says: string, columns?: any[], rows?: any[], height?: number | ((width: number) => number),
- *   onClick?: (event: any) => void, caption?: string}} shown
+ *   onClick?: (event: any) => void, caption?: string, renderer?: "svg" | "canvas"}} shown
  */
-export function Chart({ make, deps, says, columns, rows, height = 320, onClick, caption }) {
+export function Chart({ make, deps, says, columns, rows, height = 320, onClick, caption, renderer = "svg" }) {
   const place = useRef(null);
   const chart = useRef(null);
   const tall = useRef(height);
@@ -36,7 +36,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
   const appearance = useAppearance();
   useLanguage();
   useEffect(() => {
-    chart.current = init(place.current, null, { renderer: "svg" });
+    chart.current = init(place.current, null, { renderer });
     const fit = () => place.current && size(place.current, chart.current, tall.current);
     const watch = new ResizeObserver(fit);
     watch.observe(place.current);

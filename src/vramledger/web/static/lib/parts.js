@@ -74,7 +74,7 @@ export function Slider({ label, flag, value, onChange, onReset, steps, min = 1, 
 }
 
 /**
- * A place to drop files, or to choose them. `onFiles` gets {source, names, bytes, files}; null when they are removed. `before(files)` may deal with
+ * A place to drop files, or to choose them. `onFiles` gets {source, names, bytes, files}; null when they are removed. `before(files, {told})` may deal with
  * files itself: where it resolves to true they are not sent.
  */
 export function Drop({ label, held, onFiles, before, multiple = false, accept, hint }) {
@@ -84,7 +84,8 @@ export function Drop({ label, held, onFiles, before, multiple = false, accept, h
     if (!files.length) return;
     const given = [...files];
     try {
-      if (!(await before?.(given))) onFiles({ ...(await upload(given, { told: (name) => setNote(t("dropping", { name })) })), files: given });
+      const told = (name) => setNote(t("dropping", { name }));
+      if (!(await before?.(given, { told }))) onFiles({ ...(await upload(given, { told })), files: given });
       setNote("");
     } catch (problem) {
       setNote(t(problem.message));
