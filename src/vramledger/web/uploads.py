@@ -74,8 +74,9 @@ class Uploads:
             raise InputError(f"a size of {stated_bytes:,} bytes is none that a file has", size=stated_bytes)
         kept_as = safe_name(name)
         key = before.id if before is not None else secrets.token_urlsafe(12)
-        folder = self._root / key
-        folder.mkdir(mode=0o700, exist_ok=True)
+        # A model without a name of its own is called as its folder is.
+        folder = self._root / key / "model"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = dict.fromkeys((*(before.names if before is not None else ()), kept_as))
         path = folder / kept_as
         size = 0
@@ -90,7 +91,7 @@ class Uploads:
         except BaseException:
             path.unlink(missing_ok=True)
             if before is None:
-                folder.rmdir()
+                shutil.rmtree(folder.parent, ignore_errors=True)
             raise
         total = size + (before.size_bytes if before is not None else 0)
         added = Upload(id=key, folder=folder, names=tuple(names), size_bytes=total)
@@ -111,7 +112,7 @@ class Uploads:
             len(self._held) > 1 and sum(each.size_bytes for each in self._held.values()) > LARGEST_TOTAL_BYTES
         ):
             oldest = self._held.pop(next(iter(self._held)))
-            shutil.rmtree(oldest.folder, ignore_errors=True)
+            shutil.rmtree(oldest.folder.parent, ignore_errors=True)
 
 
 def safe_name(name: str) -> str:

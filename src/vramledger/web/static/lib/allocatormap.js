@@ -15,7 +15,7 @@ export function AllocatorMap({ map, pool }) {
   const segments = useMemo(() => map.segments.filter((each) => each.pool_id.join() === pool), [map, pool]);
   const { blocks, rows, rowBytes, largest } = useMemo(() => placed(segments), [segments]);
   const make = () => ({
-    grid: { left: 8, right: 8, top: 40, bottom: 26, containLabel: true },
+    grid: { left: 8, right: 36, top: 40, bottom: 26, containLabel: true },
     legend: { top: 0, left: 0, selectedMode: false, icon: "rect", textStyle: { color: colour("ink") }, data: KINDS.map(([kind]) => t(`snapshot.${kind}`)) },
     tooltip: tooltip({ formatter: ({ seriesIndex, dataIndex }) => tip(blocks[KINDS[seriesIndex]?.[0]]?.[dataIndex], segments, map.frames) }),
     xAxis: axis({ type: "value", min: 0, max: rowBytes, interval: rowBytes / 4, splitLine: { show: false }, axisLabel: { formatter: (value) => bytes(value, 1), hideOverlap: true, color: colour("dim") } }),

@@ -48,7 +48,7 @@ export function LogWindow({ text, marks, name }) {
       <label>${t("log.line")} <input type="number" min="1" max=${text.count} value=${at} onChange=${(event) => go(Number(event.target.value))} /></label>
       <span class="dim">${t("log.of", { count: count(text.count) })}</span>
     </div>
-    <div class="loglines" ref=${box} tabindex="0" role="region" aria-label=${t("log.region", { name })} onScroll=${load}>
+    <div class="loglines" style=${{ maxHeight: `${text.count * ROW_PX + 22}px` }} ref=${box} tabindex="0" role="region" aria-label=${t("log.region", { name })} onScroll=${load}>
       <div style=${{ height: `${tall}px`, position: "relative" }}><div class="logrows" style=${{ transform: `translateY(${offset}px)` }}>
         ${shown.lines.map((line, index) => html`<${Row} number=${shown.first + index} text=${line} mark=${marks.get(shown.first + index)} isCurrent=${shown.first + index === at} />`)}
       </div></div>

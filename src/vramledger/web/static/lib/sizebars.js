@@ -9,6 +9,7 @@ const ROW_PX = 40;
 /** `rows`: {name, value, low, high, tone} in bytes, the first at the top; `line`: {name, value} across all of them. */
 export function Bars({ rows, line, says, columns, caption, shown = bytes }) {
   const hasRange = rows.some((row) => row.low !== undefined && row.low < row.high);
+  const most = Math.max(...rows.map((row) => row.high ?? row.value));
   const make = () => ({
     grid: { left: 8, right: 92, top: line ? 30 : 6, bottom: 6, containLabel: true },
     tooltip: tooltip({ formatter: ({ dataIndex }) => told(rows[dataIndex], shown) }),
@@ -21,7 +22,7 @@ export function Bars({ rows, line, says, columns, caption, shown = bytes }) {
         label: { show: true, position: "right", distance: hasRange ? 10 : 5, color: colour("ink"), formatter: ({ dataIndex }) => shown(rows[dataIndex].value) },
         markLine: line && {
           symbol: "none", silent: true, lineStyle: { color: colour("bad"), width: 2, type: "dashed" },
-          label: { formatter: () => `${line.name} ${shown(line.value)}`, color: colour("bad"), position: "end" }, data: [{ xAxis: line.value }],
+          label: { formatter: () => `${line.name} ${shown(line.value)}`, color: colour("bad"), position: "start", align: line.value * 3 > most ? "center" : "left" }, data: [{ xAxis: line.value }],
         },
       },
       ...(hasRange ? [whiskers(rows.map((row, place) => [place, row.low ?? row.value, row.high ?? row.value]), { across: true })] : []),

@@ -6,7 +6,7 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 /** "14.96 GiB", smaller ones in MiB, KiB or B. */
 export function bytes(size, digits = 2) {
   const about = Math.abs(size);
-  if (about >= 2 ** 27) return `${(size / GIB).toFixed(digits)} GiB`;
+  if (about >= GIB) return `${(size / GIB).toFixed(digits)} GiB`;
   if (about >= 2 ** 20) return `${(size / 2 ** 20).toFixed(1)} MiB`;
   if (about >= 2 ** 10) return `${(size / 2 ** 10).toFixed(1)} KiB`;
   return `${whole.format(size)} B`;

@@ -80,7 +80,7 @@ function Facts({ failure }) {
     [t("diagnose.stage"), moment.stage],
     [t("diagnose.runnerup"), failure.runner_up],
     [t("engine"), failure.engine],
-    [t("diagnose.cause"), cause && html`${cause.file.split("/").pop()}:${count(cause.line)}<span class="small"> ${when(failure.at_s)}</span>`],
+    [t("diagnose.cause"), cause && cause.line > 0 ? `${cause.file.split("/").pop()}:${cause.line}` : cause.file.split("/").pop(), null, when(failure.at_s)],
     [t("diagnose.ready"), moment.since_ready_s !== null ? t("diagnose.after", { seconds: count(Math.round(moment.since_ready_s)) }) : moment.ready === false ? t("diagnose.before") : null],
     [t("diagnose.running"), moment.running_requests === null ? null : moment.waiting_requests === null ? count(moment.running_requests) : `${count(moment.running_requests)} / ${count(moment.waiting_requests)}`],
     [t("diagnose.scheduled"), moment.scheduled_tokens === null ? null : count(moment.scheduled_tokens)],
@@ -91,7 +91,7 @@ function Facts({ failure }) {
     [t("diagnose.hostslope"), moment.host_slope_bytes_per_h === null ? null : `${bytes(moment.host_slope_bytes_per_h)}/h`],
     [t("diagnose.previous"), moment.previous_engine_s === null ? null : t("diagnose.ago", { seconds: count(Math.round(moment.previous_engine_s)) })],
   ];
-  return html`<dl class="facts">${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, tone]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, tone, small]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
 }
 
 function Holders({ sums }) {

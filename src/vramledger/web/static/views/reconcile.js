@@ -64,7 +64,7 @@ function Waterfall({ found }) {
   const steps = lines.map((line) => {
     const from = at;
     at += line.difference;
-    return { name: line.name, from, until: at, line, low: from + line.predicted.low - line.predicted.expected, high: from + line.predicted.high - line.predicted.expected };
+    return { name: line.name, from, until: at, line, ...reach(line, from) };
   });
   const rows = [...steps, { name: t("reconcile.together"), from: 0, until: total, line: null }];
   const tone = (row) => (row.line === null ? "s3" : row.line.standing === "outside" ? "bad" : "good");
@@ -90,6 +90,11 @@ function Waterfall({ found }) {
       rows=${rows.map((row) => [row.name, (row.until - row.from).toLocaleString("en-US")])} />`;
 }
 
+/** Between which ends a bar is inside: the plan's range and the print's rounding on both sides. */
+function reach({ predicted, measured }, from) {
+  return { low: from + predicted.low - predicted.expected - (measured.high - measured.expected), high: from + predicted.high - predicted.expected + (measured.expected - measured.low) };
+}
+
 function bar(api, fill, rows) {
   const [from, y] = api.coord([api.value(1), api.value(0)]);
   const [until] = api.coord([api.value(2), api.value(0)]);
@@ -111,15 +116,16 @@ const SHOWN = { bytes: (value) => bytes(value), blocks: count, tokens: count, re
 
 function Section({ name, lines }) {
   const several = new Set(lines.map(ranksOf)).size > 1;
+  const isReasoned = lines.some((each) => each.reasons.length > 0);
   if (lines.length === 0) return null;
   return html`<h2>${t(`section.${name}`)}</h2>${name === "allocator" && html`<p class="dim">${t("reconcile.allocator")}</p>`}
-    <${Table} label=${t(`section.${name}`)} columns=${[t("reconcile.figure"), { name: t("reconcile.planned"), number: true }, { name: t("reconcile.measured"), number: true }, { name: t("reconcile.difference"), number: true }, t("reconcile.standing"), t("reconcile.why")]}
-      rows=${lines.map((line) => row(line, several))} />`;
+    <${Table} label=${t(`section.${name}`)} columns=${[t("reconcile.figure"), { name: t("reconcile.planned"), number: true }, { name: t("reconcile.measured"), number: true }, { name: t("reconcile.difference"), number: true }, t("reconcile.standing"), ...(isReasoned ? [t("reconcile.why")] : [])]}
+      rows=${lines.map((line) => row(line, several).slice(0, isReasoned ? 6 : 5))} />`;
 }
 
 function row(line, several) {
   const shown = SHOWN[line.unit];
-  const difference = line.difference === null ? "" : line.unit === "bytes" ? signed(line.difference) : `${line.difference > 0 ? "+" : ""}${shown(line.difference)}`;
+  const difference = isRounding(line) ? t("reconcile.rounding") : line.difference === null ? "" : line.unit === "bytes" ? signed(line.difference) : `${line.difference > 0 ? "+" : ""}${shown(line.difference)}`;
   return [
     html`${line.name}<div class="dim">${[several ? rankName(ranksOf(line)) : "", line.phase ?? "", line.owners.length > 0 && line.owners.length < 4 ? line.owners.join(", ") : ""].filter(Boolean).join(" · ")}</div>`,
     line.predicted ? html`${shown(line.predicted.expected)}${line.predicted.low < line.predicted.high && html`<div class="dim">${shown(line.predicted.low)} – ${shown(line.predicted.high)}</div>`}` : "",
@@ -131,11 +137,13 @@ function row(line, several) {
   ];
 }
 
+/** As the terminal says it: inside, and no further off than the print's last place. */
+const isRounding = (line) => line.standing === "inside" && line.difference && line.measured && Math.abs(line.difference) <= line.measured.high - line.measured.low;
 const share = (reason) => (reason.share === null ? "" : `${Math.round(100 * reason.share)} % `);
 
 function Budget({ budget }) {
   const rows = [["planned_bytes", bytes], ["pool_bytes", bytes], ["num_blocks", count], ["tokens", count], ["max_concurrency", number]];
-  return html`<h2>${t("budget.title")}</h2><dl class="facts">${[["budget_bytes", bytes], ...rows].map(([name, shown]) => html`<div><dt>${t(`budget.${name}`)}</dt><dd><div class="value">${shown(budget[name].expected)}</div>
-      ${budget[name].low < budget[name].high && html`<div class="small">${shown(budget[name].low)} – ${shown(budget[name].high)}</div>`}</dd></div>`)}</dl>
+  return html`<h2>${t("budget.title")}</h2><dl class="facts">${[["budget_bytes", bytes], ...rows].map(([name, shown]) => html`<div><dt>${t(`budget.${name}`)}</dt><dd class="value">${shown(budget[name].expected)}</dd>
+      ${budget[name].low < budget[name].high && html`<dd class="small">${shown(budget[name].low)} – ${shown(budget[name].high)}</dd>`}</div>`)}</dl>
     <p>${t("budget.measured", { names: budget.measured_terms.join(", ") || "–" })} ${budget.calculated_terms.length > 0 ? t("budget.calculated", { names: budget.calculated_terms.join(", ") }) : ""}</p><p class="dim">${budget.rule}</p>`;
 }

@@ -44,7 +44,7 @@ function Device({ device, file }) {
       ${device.map.num_segments_left_out > 0 && html`<p class="dim">${t("snapshot.left", { count: count(device.map.num_segments_left_out) })}</p>`}`}
     ${device.pins.length > 0 && html`<h2>${t("snapshot.pins")}</h2><${Pins} pins=${device.pins} />`}
     <h2>${t("snapshot.pools")}</h2><${Table} label=${t("snapshot.pools")}
-      columns=${[t("snapshot.pool"), ...["segments.head", "reserved", "allocated", "pending", "free", "releasable", "pinned", "largest"].map((name) => ({ name: t(`snapshot.${name}`), number: true }))]}
+      columns=${[t("snapshot.pool"), ...["segments.head", "reserved", "allocated", "pending.head", "free", "releasable.head", "pinned.head", "largest"].map((name) => ({ name: t(`snapshot.${name}`), number: true }))]}
       rows=${pools.map((each) => [named(each), count(each.num_segments), bytes(each.reserved_bytes), bytes(each.allocated_bytes), bytes(each.pending_bytes), bytes(each.free_bytes), bytes(each.releasable_bytes), bytes(each.pinned_bytes), bytes(each.largest_free_run_bytes)])} />
     ${device.failures.length > 1 && html`<details><summary>${t("snapshot.failures", { count: device.failures.length })}</summary><${Table} label=${t("snapshot.failures", { count: device.failures.length })}
       columns=${[{ name: t("snapshot.size"), number: true }, { name: t("snapshot.driver"), number: true }, t("snapshot.frame")]}
@@ -52,7 +52,7 @@ function Device({ device, file }) {
   </section>`;
 }
 
-const Fact = ({ name, value, small, tone }) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd><div class="value">${value}</div>${small && html`<div class="small">${small}</div>`}</dd></div>`;
+const Fact = ({ name, value, small, tone }) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`;
 const named = (pool) => (pool.is_private ? t("snapshot.private", { id: pool.pool_id.join(", ") }) : t("snapshot.default"));
 
 /** The request that failed beside everything that could have served it. */
