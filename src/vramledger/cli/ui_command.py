@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vramledger.cli.measure_command import token_of
 from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption
 
 if TYPE_CHECKING:
@@ -16,32 +17,52 @@ if TYPE_CHECKING:
 _HELP = """The page: plan with sliders, compare, fit, capacity, a live engine, diagnose. Local, without any network.
 
 It listens on this machine alone. On another address (--host) it asks for a key, which it prints, and answers only to the names
-given with --name. Files that are dropped on it are kept in a temporary folder until it ends; its commands can read nothing else."""
+given with --name. Files that are dropped on it are kept in a temporary folder until it ends; its commands can read nothing else.
+
+Live looks at what is given here (--engine, --gateway), and, where the page listens on this machine alone, at other engines and gateways
+of this machine that are named in the page. Keys (--token-env) go to what is given here alone."""
 
 _EPILOG = """\b
 Examples:
   vramledger ui
   vramledger ui --port 9000 --no-open
   vramledger ui --host 0.0.0.0 --name gpu-box.lan
+  vramledger ui --engine http://127.0.0.1:8000 --log vllm.log --nvml --gateway http://127.0.0.1:8099
   ssh -L 8417:127.0.0.1:8417 gpu-box vramledger ui --no-open
 
 \b
 Exit codes: 0 ended with Ctrl-C or SIGTERM; 2 wrong input, or the address is taken.
 """
 PORT = 8417
+_LIVE = "What Live looks at"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> int:
+def run_ui(
+    *,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    open_page: bool,
+    engines: tuple[str, ...],
+    gateways: tuple[str, ...],
+    logs: tuple[str, ...],
+    pids: tuple[int, ...],
+    nvml: bool,
+    token_env: str | None,
+    gateway_token_env: str | None,
+) -> int:
     """Serve until told to end."""
     import secrets
     import signal
     import socket
     import sys
+    from contextlib import suppress
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from vramledger.cli.output import write_message
+    from vramledger.cli.termination import ends_when_told
     from vramledger.errors import InputError
 
     try:
@@ -53,9 +74,23 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
         ) from None
     from vramledger.web.app import make_app, names_of
     from vramledger.web.guard import Door
+    from vramledger.web.sights import sights
     from vramledger.web.workers import Workers
 
     del _starlette
+    for variable in (token_env, gateway_token_env):
+        token_of(variable)
+    is_local = host in _LOOPBACK
+    seen = sights(
+        engines=engines,
+        gateways=gateways,
+        own_machine=is_local,
+        logs=logs,
+        pids=pids,
+        nvml=nvml,
+        token_env=token_env,
+        gateway_token_env=gateway_token_env,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,7 +103,6 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
             f"--host {host} --port {port}: {problem.strerror or problem}", host=host, port=port
         ) from None
     bound = listening.getsockname()[1]
-    is_local = host in _LOOPBACK
     key = None if is_local else secrets.token_urlsafe(24)
     door = Door(names=names_of((*_LOOPBACK, host, *names), bound), token=secrets.token_urlsafe(24), key=key)
     named = names[0] if names else host
@@ -76,8 +110,15 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
     # uvicorn raises what it was ended with once more when it is done; the temporary folder must still be removed then.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with TemporaryDirectory(prefix="vramledger-ui-") as folder:
-        worker = [sys.executable, "-m", "vramledger.cli.worker", folder]
-        app = make_app(door=door, workers=Workers(worker), folder=Path(folder))
+        # Without the folder where this was started among the places that modules come from (-P): a worker may read those.
+        worker = [sys.executable, "-P", "-m", "vramledger.cli.worker", folder]
+        app = make_app(
+            door=door,
+            workers=Workers(worker),
+            folder=Path(folder),
+            sights=seen,
+            command=[sys.executable, "-P", "-m", "vramledger"],
+        )
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -93,9 +134,9 @@ def run_ui(*, host: str, port: int, names: tuple[str, ...], open_page: bool) -> 
         )
         write_message(f"the page is at {address} (Ctrl-C ends it)")
         try:
-            _serve(server, listening, (lambda: _show(address)) if open_page else None)
-        except KeyboardInterrupt:
-            pass
+            # The server hands a signal on when it has ended; what it is told twice still leaves no folder.
+            with ends_when_told(), suppress(KeyboardInterrupt, SystemExit):
+                _serve(server, listening, (lambda: _show(address)) if open_page else None)
         finally:
             listening.close()
     return 0
@@ -131,5 +172,12 @@ command = GroupedCommand(
         GroupedOption(["port", "--port"], type=click.IntRange(0, 65535), default=PORT, show_default=True, metavar="N", help="Port to listen on; 0 takes a free one.", group=GENERAL),
         GroupedOption(["names", "--name"], multiple=True, metavar="NAME", help="A name by which browsers reach this machine; may be repeated.", group=GENERAL),
         GroupedOption(["open_page", "--open/--no-open"], default=True, help="Open the page in a browser where this machine has a display.", group=GENERAL),
+        GroupedOption(["engines", "--engine"], multiple=True, metavar="URL", help="A running engine that Live may look at; may be repeated.", group=_LIVE),
+        GroupedOption(["gateways", "--gateway"], multiple=True, metavar="URL", help="Admin address of a vramledger gateway that Live may look at; may be repeated.", group=_LIVE),
+        GroupedOption(["logs", "--log"], multiple=True, metavar="FILE", help="The log of --engine: its memory by owner.", group=_LIVE),
+        GroupedOption(["pids", "--pid"], multiple=True, type=click.IntRange(min=1), metavar="PID", help="The process of --engine: host memory.", group=_LIVE),
+        GroupedOption(["nvml", "--nvml"], is_flag=True, help="This machine's devices.", group=_LIVE),
+        GroupedOption(["token_env", "--token-env"], metavar="NAME", help="Environment variable with the key of --engine.", group=_LIVE),
+        GroupedOption(["gateway_token_env", "--gateway-token-env"], metavar="NAME", help="Environment variable with the token of --gateway.", group=_LIVE),
     ],
 )  # fmt: skip

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -20,24 +22,16 @@ import msgspec
 LARGEST_ANSWER_CHARACTERS = 64_000_000
 _LARGEST_DATA_BYTES = 6 * 1024**3
 # What a confined process asks of the system that is no file of anyone's.
-_SYSTEM = ("/dev/null", "/dev/urandom", "/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/sys/devices/system", "/sys/fs/cgroup", "/usr/share/zoneinfo", "/etc/localtime")  # fmt: skip
+_SYSTEM = ("/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/cpuinfo", "/sys/devices/system", "/sys/fs/cgroup", "/usr/share/zoneinfo", "/etc/localtime")  # fmt: skip
 _REFUSED = frozenset(
-    ["socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"]
+    ["socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg", "subprocess.Popen",
+     "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.link", "os.symlink", "os.putenv", "os.kill", "os.killpg",
+     "os.setxattr", "os.chroot", "sqlite3.connect", "pty.spawn", "shutil.chown"]
 )  # fmt: skip
 _CHANGES = frozenset(
-    [
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.link",
-        "os.symlink",
-        "os.chmod",
-        "os.chown",
-        "os.truncate",
-        "os.mkdir",
-        "os.utime",
-    ]
+    ["os.remove", "os.rename", "os.rmdir", "os.chmod", "os.chown", "os.truncate", "os.mkdir", "os.utime"]
 )
+_PARENT_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     from vramledger.cli.app import run
 
     _limit_memory()
+    _end_with(os.getppid())
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     confine([Path(each) for each in arguments])
     for line in sys.stdin.buffer:
@@ -87,11 +82,15 @@ def confine(folders: Sequence[Path]) -> None:
         elif event in {"os.listdir", "os.scandir"} and facts[0] is not None and not isinstance(facts[0], int):
             if not _within(os.path.realpath(os.fsdecode(facts[0])), readable + writable):
                 raise PermissionError(13, "not to be read from the page", os.fsdecode(facts[0]))
-        elif event in _CHANGES and not isinstance(facts[0], int):
-            real = os.path.realpath(os.fsdecode(facts[0]))
-            if not (_within(real, writable) or (_within(real, [package]) and "__pycache__" in real)):
-                raise PermissionError(13, "not to be changed from the page", os.fsdecode(facts[0]))
+        elif event in _CHANGES:
+            for path in facts[: 2 if event == "os.rename" else 1]:
+                if isinstance(path, int):
+                    continue
+                real = os.path.realpath(os.fsdecode(path))
+                if not (_within(real, writable) or (_within(real, [package]) and "__pycache__" in real)):
+                    raise PermissionError(13, "not to be changed from the page", os.fsdecode(path))
 
+    _hide([*readable, *writable])
     sys.addaudithook(watch)
 
 
@@ -107,6 +106,38 @@ def _compiled() -> list[str]:
     return [os.path.realpath(folder)]
 
 
+def _hide(readable: Sequence[str]) -> None:
+    """What is outside does not seem to be there: no event tells of a question about a file, and its answer would."""
+    real_stat, real_lstat, real_access = os.stat, os.lstat, os.access
+    asking = threading.local()
+
+    def is_seen(path: Any) -> bool:
+        if isinstance(path, int) or getattr(asking, "now", False):
+            return True
+        asking.now = True
+        try:
+            real = os.path.realpath(os.fsdecode(path))
+        finally:
+            asking.now = False
+        # A folder on the way to what may be read is no secret.
+        return _within(real, readable) or any(root.startswith(real.rstrip("/") + "/") for root in readable)
+
+    def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        if not is_seen(path):
+            raise FileNotFoundError(2, os.strerror(2), os.fsdecode(path))
+        return real_stat(path, *more, **named)
+
+    def lstat(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        if not is_seen(path):
+            raise FileNotFoundError(2, os.strerror(2), os.fsdecode(path))
+        return real_lstat(path, *more, **named)
+
+    def access(path: Any, *more: Any, **named: Any) -> bool:
+        return is_seen(path) and real_access(path, *more, **named)
+
+    os.stat, os.lstat, os.access = stat, lstat, access
+
+
 def _within(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
@@ -115,6 +146,17 @@ def _writes(mode: str | None, flags: int) -> bool:
     if mode is not None:
         return any(sign in mode for sign in "wax+")
     return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND))
+
+
+def _end_with(parent: int) -> None:
+    """End when the server does, however it ended: a long command does not read its input."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _limit_memory() -> None:
@@ -163,5 +205,8 @@ def _answer(
     return {"exit_code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
+if __name__ == "__mp_main__":  # a process of a worker's that counts along: as confined as the worker
+    _end_with(os.getppid())
+    confine([Path(each) for each in sys.argv[1:]])
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -17,16 +16,19 @@ from vramledger.web import assets
 from vramledger.web.ask import Ask, CommandLine, command_line
 from vramledger.web.catalogue import catalogue
 from vramledger.web.guard import App, Door, Guard
+from vramledger.web.live import Lookout
 from vramledger.web.page import page
+from vramledger.web.replies import answer, as_line, asked, document_in, said
+from vramledger.web.sights import Sights
 from vramledger.web.uploads import Uploads
 from vramledger.web.workers import Busy, Reply, Workers
 
-LARGEST_ASK_BYTES = 1_000_000
 
-
-def make_app(*, door: Door, workers: Workers, folder: Path) -> App:
-    """The whole server as an ASGI application; `folder` is where uploads go, which the caller removes."""
+def make_app(*, door: Door, workers: Workers, folder: Path, sights: Sights, command: Sequence[str]) -> App:
+    """The whole server as an ASGI application; `folder` is where uploads go, which the caller removes. `sights` are what may be looked at
+    while it runs, and `command` starts `vramledger` for that."""
     uploads = Uploads(folder)
+    lookout = Lookout(command, sights, uploads)
     written, policy = page(door.token)
 
     async def index(_request: Request) -> Response:
@@ -56,16 +58,14 @@ def make_app(*, door: Door, workers: Workers, folder: Path) -> App:
                 into=request.query_params.get("into"),
             )
         except VramledgerError as problem:
-            return _json({"error": problem.message}, 400)
-        return _json({"id": added.id, "names": added.names, "bytes": added.size_bytes})
+            return answer({"error": problem.message}, 400)
+        return answer({"id": added.id, "names": added.names, "bytes": added.size_bytes})
 
     async def run(request: Request) -> Response:
         try:
-            line = command_line(msgspec.json.decode(await _body(request), type=Ask), uploads.find)
-        except msgspec.MsgspecError as problem:
-            return _json({"error": f"this is no question: {problem}"}, 400)
+            line = command_line(await asked(request, Ask), uploads.find)
         except VramledgerError as problem:
-            return _json({"error": problem.message}, 400)
+            return answer({"error": problem.message}, 400)
         return StreamingResponse(
             _answered(workers, line), media_type="application/x-ndjson", headers={"cache-control": "no-store"}
         )
@@ -85,66 +85,37 @@ def make_app(*, door: Door, workers: Workers, folder: Path) -> App:
             Route("/api/catalogue", known),
             Route("/api/uploads", upload, methods=["POST"]),
             Route("/api/run", run, methods=["POST"]),
+            *lookout.routes(),
         ],
         lifespan=alive,
     )
     return Guard(app, door=door, policy=policy)
 
 
-async def _body(request: Request) -> bytes:
-    parts = []
-    size = 0
-    with suppress(ClientDisconnect):
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > LARGEST_ASK_BYTES:
-                raise InputError(f"a question of more than {LARGEST_ASK_BYTES:,} bytes")
-            parts.append(chunk)
-    return b"".join(parts)
-
-
 async def _answered(workers: Workers, line: CommandLine) -> AsyncIterator[bytes]:
     """Lines of JSON: how far it is, then the answer."""
     try:
-        async for said in workers.run(line.arguments, is_long=line.is_long):
-            if isinstance(said, Reply):
-                yield _line(_answer(line, said))
+        async for part in workers.run(line.arguments, is_long=line.is_long):
+            if isinstance(part, Reply):
+                yield as_line(_answer(line, part))
             else:
-                yield _line({"told": said.told})
+                yield as_line({"told": part.told})
     except Busy:
         busy = Reply(
             exit_code=75,
             out="",
             err="as many long commands run as this page runs at once: wait, or cancel one",
         )
-        yield _line(_answer(line, busy))
+        yield as_line(_answer(line, busy))
 
 
 def _answer(line: CommandLine, reply: Reply) -> dict[str, object]:
-    document: object = None
-    with suppress(msgspec.DecodeError):
-        document = (
-            msgspec.Raw(msgspec.json.format(line.as_typed(reply.out).encode(), indent=-1))
-            if reply.out.strip()
-            else None
-        )
-    message = " ".join(
-        part.removeprefix("vramledger: ") for part in line.as_typed(reply.err).splitlines() if part.strip()
-    )
-    return {"exit_code": reply.exit_code, "command": line.shown, "message": message, "document": document}
-
-
-def _line(value: object) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(
-        msgspec.json.encode(value),
-        status,
-        media_type="application/json",
-        headers={"cache-control": "no-store"},
-    )
+    return {
+        "exit_code": reply.exit_code,
+        "command": line.shown,
+        "message": said(line.as_typed(reply.err)),
+        "document": document_in(line.as_typed(reply.out).encode()),
+    }
 
 
 def names_of(hosts: Sequence[str], port: int) -> frozenset[str]:

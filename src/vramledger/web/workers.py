@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
@@ -16,6 +18,11 @@ _LONGEST_LINE = 80_000_000
 _END_S = 2
 # Of a worker that was ended, or that ended, before it answered; no command ends so.
 _NO_ANSWER = 70
+
+
+# A command's process is given no more of the environment than it needs to start: keys are often kept there.
+_NAMES = frozenset(["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "LD_LIBRARY_PATH", "SYSTEMROOT", "COVERAGE_PROCESS_START"])  # fmt: skip
+_BEGINNINGS = ("PYTHON", "LC_", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_")
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -54,7 +61,7 @@ class Workers:
         """End the warm one; long ones end with who asked."""
         for running in self._running:
             running.cancel()
-        await _ended(self._warm)
+        await ended(self._warm)
         self._warm = None
 
     async def run(self, arguments: Sequence[str], *, is_long: bool) -> AsyncIterator[Told | Reply]:
@@ -91,7 +98,7 @@ class Workers:
                 heard.put_nowait(each)
                 is_whole = isinstance(each, Reply) and each.exit_code != _NO_ANSWER
             if not is_whole:
-                await _ended(self._warm)
+                await ended(self._warm)
                 self._warm = await self._started()
 
     async def _run_alone(self, arguments: Sequence[str]) -> AsyncIterator[Told | Reply]:
@@ -105,7 +112,7 @@ class Workers:
                 yield said
         finally:
             self._long -= 1
-            await asyncio.shield(_ended(process))
+            await asyncio.shield(ended(process))
 
     async def _started(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -114,6 +121,11 @@ class Workers:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             limit=_LONGEST_LINE,
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if name in _NAMES or name.startswith(_BEGINNINGS)
+            },
             start_new_session=True,
         )
 
@@ -148,14 +160,14 @@ async def _said(
     )
 
 
-async def _ended(process: asyncio.subprocess.Process | None) -> None:
+async def ended(process: asyncio.subprocess.Process | None) -> None:
+    """End a process that leads a group and all that it started, first politely; nothing where there is none or it has ended."""
     if process is None or process.returncode is not None:
         return
     with suppress(ProcessLookupError):
         process.terminate()
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _END_S)
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
