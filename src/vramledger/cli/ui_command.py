@@ -54,7 +54,6 @@ def run_ui(
 ) -> int:
     """Serve until told to end."""
     import secrets
-    import signal
     import socket
     import sys
     from contextlib import suppress
@@ -107,9 +106,12 @@ def run_ui(
     door = Door(names=names_of((*_LOOPBACK, host, *names), bound), token=secrets.token_urlsafe(24), key=key)
     named = names[0] if names else host
     address = f"http://{f'[{named}]' if ':' in named else named}:{bound}/" + (f"?key={key}" if key else "")
-    # uvicorn raises what it was ended with once more when it is done; the temporary folder must still be removed then.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with TemporaryDirectory(prefix="vramledger-ui-") as folder:
+    # The server hands a signal on when it has ended: the folder goes then too.
+    with (
+        suppress(KeyboardInterrupt, SystemExit),
+        ends_when_told(),
+        TemporaryDirectory(prefix="vramledger-ui-") as folder,
+    ):
         # Without the folder where this was started among the places that modules come from (-P): a worker may read those.
         worker = [sys.executable, "-P", "-m", "vramledger.cli.worker", folder]
         app = make_app(
@@ -134,9 +136,7 @@ def run_ui(
         )
         write_message(f"the page is at {address} (Ctrl-C ends it)")
         try:
-            # The server hands a signal on when it has ended; what it is told twice still leaves no folder.
-            with ends_when_told(), suppress(KeyboardInterrupt, SystemExit):
-                _serve(server, listening, (lambda: _show(address)) if open_page else None)
+            _serve(server, listening, (lambda: _show(address)) if open_page else None)
         finally:
             listening.close()
     return 0
