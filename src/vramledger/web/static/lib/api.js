@@ -48,6 +48,16 @@ export async function upload(files, { told } = {}) {
 }
 
 /**
+ * What may be looked at while it runs; with an engine's address what is measured of it now: {exit_code, command, message, document, source}.
+ *
+ * @param {string} [engine]
+ */
+export async function running(engine) {
+  const sent = engine === undefined ? fetch("/api/live", { headers }) : fetch("/api/live/measure", { method: "POST", headers, body: JSON.stringify({ engine }) });
+  return (await answered(await reached(sent))).json();
+}
+
+/**
  * A stream of JSON lines from any of the server's other addresses.
  *
  * @param {string} path

@@ -40,7 +40,7 @@ export function grown(points, name) {
 }
 
 /** A counter's growth a second over the last `seconds`; null where it was not told twice. */
-export function rate(points, name, seconds = 5) {
+export function rate(points, name, seconds) {
   const last = points[points.length - 1];
   if (!last || last[name] === null) return null;
   const told = points.filter((point) => point[name] !== null && point.at >= last.at - seconds * 1000);

@@ -1,44 +1,59 @@
-// The server's looks at what runs, kept for some while.
-import { useEffect, useRef, useState } from "vl/lib/dom";
+// The server's looks at what runs, kept for some while; they go on while another tab is shown.
+import { useEffect, useState } from "vl/lib/dom";
 import { stream } from "vl/lib/api";
 import { MOST_POINTS, pointOf, withRequests } from "vl/lib/history";
 
-const NOTHING = { standing: "none", command: "", look: null, points: [], requests: new Map(), problem: "", away: {} };
-
 /**
- * {looks, start, stop, forget}. looks: {standing: none | waiting | looking | ended, command, look, points, requests, problem, away};
- * `away` has since when an address does not answer. What was seen stays after the end.
+ * standing: none, waiting, looking or ended; `asked` is what was asked for, `away` has since when an address does not answer. What was seen
+ * stays after the end.
  */
+const NOTHING = { standing: "none", asked: null, command: "", look: null, points: [], requests: new Map(), problem: "", away: {} };
+const listeners = new Set();
+let looks = NOTHING;
+let ending = null;
+
+/** The looks as they come. */
 export function useLooks() {
-  const [looks, setLooks] = useState(NOTHING);
-  const ending = useRef(null);
-  useEffect(() => () => ending.current?.abort(), []);
-  const stop = () => ending.current?.abort();
-  const start = async (asked) => {
-    ending.current?.abort();
-    const own = new AbortController();
-    ending.current = own;
-    setLooks({ ...NOTHING, standing: "waiting" });
-    const change = (next) => own === ending.current && setLooks(next);
-    try {
-      for await (const line of stream("/api/live/watch", { body: asked, signal: own.signal })) {
-        if ("command" in line) change((before) => ({ ...before, command: line.command }));
-        else if ("ended" in line) change((before) => ({ ...before, standing: "ended", problem: line.ended.message }));
-        else change((before) => seen(before, line));
-      }
-      change((before) => (before.standing === "ended" ? before : { ...before, standing: "ended", problem: "lost" }));
-    } catch (problem) {
-      change((before) => ({ ...before, standing: "ended", problem: problem.name === "AbortError" ? "" : problem.message }));
-    }
-  };
-  return { looks, start, stop };
+  const [found, told] = useState(looks);
+  useEffect(() => {
+    listeners.add(told);
+    told(looks);
+    return () => listeners.delete(told);
+  }, []);
+  return found;
 }
 
-function seen(before, look) {
-  const away = Object.fromEntries(Object.keys(look.problems).map((place) => [place, before.away[place] ?? look.at_s * 1000]));
+export const stopLooking = () => ending?.abort();
+
+/** Look at {engine, gateway, interval_s} instead of what was looked at before. */
+export async function look(asked) {
+  ending?.abort();
+  const own = new AbortController();
+  ending = own;
+  const change = (more) => {
+    if (own !== ending) return;
+    looks = { ...looks, ...more };
+    for (const told of listeners) told(looks);
+  };
+  change({ ...NOTHING, standing: "waiting", asked });
+  try {
+    for await (const line of stream("/api/live/watch", { body: asked, signal: own.signal })) {
+      if ("command" in line) change({ command: line.command });
+      else if ("ended" in line) change({ standing: "ended", problem: line.ended.message });
+      else change(seen(line));
+    }
+    if (looks.standing !== "ended") change({ standing: "ended", problem: "lost" });
+  } catch (problem) {
+    change({ standing: "ended", problem: problem.name === "AbortError" ? "" : problem.message });
+  }
+}
+
+function seen(found) {
+  const at = found.at_s * 1000;
   return {
-    ...before, standing: "looking", look, away,
-    points: [...before.points, pointOf(look)].slice(-MOST_POINTS),
-    requests: withRequests(before.requests, look),
+    standing: "looking", look: found,
+    away: Object.fromEntries(Object.keys(found.problems).map((place) => [place, looks.away[place] ?? at])),
+    points: [...looks.points, pointOf(found)].slice(-MOST_POINTS),
+    requests: withRequests(looks.requests, found),
   };
 }

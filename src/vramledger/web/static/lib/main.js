@@ -25,6 +25,10 @@ function Page() {
   const name = address && address.tab in TABS ? address.tab : "plan";
   const Shown = TABS[name];
   useEffect(() => {
+    // On a phone the tabs are wider than the screen.
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [name]);
+  useEffect(() => {
     document.title = `${t(`tab.${name}`)} · vramledger`;
   });
   return html`<a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.getElementById("content").focus(); }}>${t("skip")}</a>

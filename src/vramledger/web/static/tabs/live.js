@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "vl/lib/dom";
 import { AskError, run, running, upload } from "vl/lib/api";
 import { useKept } from "vl/lib/kept";
-import { useLooks } from "vl/lib/looks";
+import { look, stopLooking, useLooks } from "vl/lib/looks";
 import { Command, Drop, Problem, Select, Text } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
 import { addWords, t } from "vl/lib/words";
@@ -13,6 +13,8 @@ import words from "vl/words/live";
 
 addWords(words);
 const EVERY = [["0.5", "0.5 s"], ["1", "1 s"], ["2", "2 s"], ["5", "5 s"], ["10", "10 s"]];
+/** What the controls said when another tab was opened. */
+let last = {};
 const WINDOWS = [["2", "2 min"], ["5", "5 min"], ["15", "15 min"], ["60", "60 min"]];
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
@@ -27,41 +29,46 @@ export function Tab({ state }) {
 }
 
 function Live({ allowed, state }) {
-  const [asked, setAsked] = useState({ engine: allowed.engines[0] ?? "", gateway: allowed.gateways[0] ?? "", every: "1", minutes: "5", ...texts(state) });
+  const [asked, setAsked] = useState({ engine: allowed.engines[0] ?? "", gateway: allowed.gateways[0] ?? "", every: "1", minutes: "5", ...last, ...texts(state) });
   const [frozen, setFrozen] = useState(null);
-  const { looks, start, stop } = useLooks();
+  const looks = useLooks();
   const measured = useMeasured();
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
-  const look = () => {
+  const begin = () => {
     setFrozen(null);
-    start({ engine: asked.engine.trim(), gateway: asked.gateway.trim(), interval_s: Number(asked.every) || 1 });
+    look({ engine: asked.engine.trim(), gateway: asked.gateway.trim(), interval_s: Number(asked.every) || 1 });
     if (asked.engine.trim()) measured.start(asked.engine.trim());
     else measured.clear();
   };
   useEffect(() => {
     // An address that somebody sent does not make this machine ask around: only what the command was given is looked at at once.
+    if (looks.standing !== "none") {
+      if (looks.asked.engine) measured.start(looks.asked.engine);
+      return;
+    }
     const isGiven = [[asked.engine, allowed.engines], [asked.gateway, allowed.gateways]].every(([url, given]) => !url || given.includes(url));
-    if (isGiven && (asked.engine || asked.gateway)) look();
+    if (isGiven && (asked.engine || asked.gateway)) begin();
   }, []);
   useEffect(() => {
+    last = asked;
     const later = setTimeout(() => writeAddress("live", asked), 300);
     return () => clearTimeout(later);
   }, [asked]);
   const shown = frozen ?? looks;
   const isOn = looks.standing === "waiting" || looks.standing === "looking";
-  return html`<div class="split"><form class="controls" aria-label=${t("tab.live")} onSubmit=${(event) => { event.preventDefault(); look(); }}>
+  return html`<div class="split"><form class="controls" aria-label=${t("tab.live")} onSubmit=${(event) => { event.preventDefault(); begin(); }}>
       <${Text} label=${t("live.engine")} value=${asked.engine} list=${allowed.engines} placeholder="http://127.0.0.1:8000" onChange=${(engine) => set({ engine })} />
       <${Text} label=${t("live.gateway")} value=${asked.gateway} list=${allowed.gateways} placeholder="http://127.0.0.1:8099" onChange=${(gateway) => set({ gateway })} hint=${t(allowed.own_machine ? "live.own" : "live.only")} />
       <div class="pair"><${Select} label=${t("live.every")} value=${asked.every} options=${EVERY} onChange=${(every) => set({ every })} />
       <${Select} label=${t("live.window")} value=${asked.minutes} options=${WINDOWS} onChange=${(minutes) => set({ minutes })} /></div>
       <div class="buttons"><button type="submit" disabled=${!asked.engine.trim() && !asked.gateway.trim()}>${t("live.start")}</button>
-        <button type="button" class="plain" disabled=${!isOn} onClick=${stop}>${t("live.stop")}</button>
+        <button type="button" class="plain" disabled=${!isOn} onClick=${stopLooking}>${t("live.stop")}</button>
         <button type="button" class="plain" disabled=${!looks.look} aria-pressed=${frozen !== null} onClick=${() => setFrozen(frozen ? null : looks)}>${t(frozen ? "live.go" : "live.pause")}</button></div>
       <p class="hint">${t("live.keys")}</p>
       <${Compared} measured=${measured} />
     </form>
     <div class="shown"><${Problem} message=${looks.problem && looks.problem !== "lost" && looks.look ? t("live.ended", { message: looks.problem }) : looks.problem} />
-      ${looks.standing === "none" ? html`<section><h2>${t("live.none")}</h2><p>${t("live.what")}</p></section>` : html`<${Shown} looks=${shown} isFrozen=${frozen !== null} isOn=${isOn} minutes=${Number(asked.minutes) || 5} measured=${measured} allowed=${allowed} />`}</div></div>`;
+      ${looks.standing === "none" ? html`<section><h2>${t("live.none")}</h2><p>${t("live.what")}</p><${Command} line="vramledger ui --engine http://127.0.0.1:8000 --log vllm.log --nvml --gateway http://127.0.0.1:8099" label=${t("live.given")} /></section>` : html`<${Shown} looks=${shown} isFrozen=${frozen !== null} isOn=${isOn} minutes=${Number(asked.minutes) || 5} measured=${measured} allowed=${allowed} />`}</div></div>`;
 }
 
 function Shown({ looks, isFrozen, isOn, minutes, measured, allowed }) {
@@ -75,9 +82,9 @@ function Shown({ looks, isFrozen, isOn, minutes, measured, allowed }) {
     <${Facts} points=${drawn} look=${look} />
     <div class="pictures">${hasPool && html`<${Pool} points=${drawn} windowMs=${windowMs} />`}<${Requests} points=${drawn} windowMs=${windowMs} /></div>
     ${look.gateway && html`<${Instances} gateway=${look.gateway} />`}
-    <${Command} line=${looks.command} />
     <h2>${t("live.decisions")}</h2>
     ${look.gateway || requests.size ? html`<${Decisions} requests=${requests} />` : html`<p class="dim">${t("live.decisions.gateway")}</p>`}
+    <${Command} line=${looks.command} />
     <h2>${t("live.ledger")}</h2>
     <${Problem} message=${measured.problem} />
     ${measured.isRunning && html`<p role="status">${t("live.measuring")}</p>`}

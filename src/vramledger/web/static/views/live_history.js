@@ -6,6 +6,8 @@ import { grown, rate } from "vl/lib/history";
 import { bytes, count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
 
+const SHORTEST_MS = 20_000;
+const RATE_S = 30;
 const unitOf = (point) => t(point.block === 1 ? "live.unit.tokens" : "live.unit.blocks");
 const share = (part, whole) => `${((100 * part) / whole).toFixed(0)}%`;
 const told = (value, shown = count) => (value === null || value === undefined ? t("live.unknown") : shown(value));
@@ -14,7 +16,7 @@ export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 /** points: lib/history's, oldest first; look: the last one. */
 export function Facts({ points, look }) {
   const last = points[points.length - 1];
-  const speed = rate(points, "generated");
+  const speed = rate(points, "generated", RATE_S);
   const preempted = grown(points, "preempted");
   const tight = last.free !== null && last.total ? last.free / last.total < 0.1 : false;
   const facts = [
@@ -23,11 +25,11 @@ export function Facts({ points, look }) {
     [t("live.waiting"), told(last.waiting), "", last.waiting ? "unsure" : ""],
     look.gateway && [t("live.queued"), count(last.queued), last.queued ? t("live.oldest", { time: seconds(look.gateway.queue.oldest_age_ns / 1e9) }) : "", last.queued ? "unsure" : ""],
     [t("live.preempted"), told(last.preempted), preempted === null ? "" : t("live.preempted.more", { count: count(preempted) }), preempted ? "bad" : ""],
-    last.generated !== null && [t("live.rate"), speed === null ? t("live.unknown") : t("live.rate.unit", { rate: number(+speed.toFixed(1)) }), "", ""],
+    last.generated !== null && [t("live.rate"), speed === null ? t("live.unknown") : t("live.rate.unit", { rate: number(+speed.toFixed(1)) }), t("live.rate.over", { time: seconds(RATE_S) }), ""],
     last.deviceFree !== null && [t("live.device"), bytes(last.deviceFree), last.deviceTotal ? t("live.of", { total: bytes(last.deviceTotal), unit: "", share: share(last.deviceFree, last.deviceTotal) }) : "", ""],
     last.resident !== null && [t("live.host"), bytes(last.resident), t("live.host.processes", { count: last.processes }), ""],
   ];
-  return html`<dl class="facts">${facts.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
+  return html`<dl class="facts live">${facts.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
 }
 
 /** windowMs: how much of the past is drawn. */
@@ -36,12 +38,16 @@ export function Pool({ points, windowMs }) {
   const free = points.map((point) => point.free).filter((value) => value !== null);
   const says = last.total === null || last.free === null ? t("live.pool.untold")
     : t("live.pool.says", { free: count(last.free), total: count(last.total), unit: unitOf(last), least: count(Math.min(...free)) });
+  /** @type {[string, string, (point: any) => number | null][]} */
   const layers = [
     ["live.used", "kv-cache", (point) => point.used],
-    last.cached !== null && ["live.cached", "adapters", (point) => point.cached],
+    ["live.cached", "adapters", (point) => point.cached],
     ["live.rest", "headroom", (point) => (point.free === null ? null : point.free - (point.cached ?? 0))],
-  ].filter(Boolean);
-  const lines = [["live.reserved", 1, (point) => point.reserved], ["live.limit", 4, (point) => point.limit]].filter(([, , value]) => points.some((point) => value(point) !== null));
+  ];
+  if (last.cached === null) layers.splice(1, 1);
+  /** @type {[string, number, (point: any) => number | null][]} */
+  const known = [["live.reserved", 1, (point) => point.reserved], ["live.limit", 4, (point) => point.limit]];
+  const lines = known.filter(([, , value]) => points.some((point) => value(point) !== null));
   const make = () => ({
     ...frame(points, windowMs, last.total === null ? {} : { max: last.total }),
     series: [
@@ -62,8 +68,9 @@ export function Pool({ points, windowMs }) {
 
 export function Requests({ points, windowMs }) {
   const last = points[points.length - 1];
-  const kinds = [["live.running", 3, (point) => point.running, "solid"], ["live.waiting", 1, (point) => point.waiting, "dashed"], ["live.queued", 2, (point) => point.queued, "dotted"]]
-    .filter(([, , value]) => points.some((point) => value(point) !== null));
+  /** @type {[string, number, (point: any) => number | null, string][]} */
+  const all = [["live.running", 3, (point) => point.running, "solid"], ["live.waiting", 1, (point) => point.waiting, "dashed"], ["live.queued", 2, (point) => point.queued, "dotted"]];
+  const kinds = all.filter(([, , value]) => points.some((point) => value(point) !== null));
   const steps = points.map((point, place) => [point.at, place && point.preempted !== null ? grown([points[place - 1], point], "preempted") ?? 0 : 0]);
   const counts = points.some((point) => point.preempted !== null);
   const says = t("live.requests.says", { running: told(last.running), waiting: told(last.waiting), queued: told(last.queued), preempted: told(grown(points, "preempted")) });
@@ -84,6 +91,7 @@ export function Requests({ points, windowMs }) {
 
 function frame(points, windowMs, y) {
   const end = points[points.length - 1].at;
+  const begin = Math.max(end - windowMs, Math.min(points[0].at, end - SHORTEST_MS));
   return {
     animation: false,
     grid: { left: 8, right: 14, top: 56, bottom: 6, containLabel: true },
@@ -92,7 +100,7 @@ function frame(points, windowMs, y) {
       trigger: "axis",
       formatter: (found) => [safe(clock(found[0].value[0])), ...found.map((each) => `${each.marker}${safe(each.seriesName)}: ${safe(told(each.value[1]))}`)].join("<br>"),
     }),
-    xAxis: axis({ type: "time", min: end - windowMs, max: end, splitNumber: 4, axisLabel: { hideOverlap: true, formatter: "{HH}:{mm}:{ss}" } }),
+    xAxis: axis({ type: "time", min: begin, max: end, splitNumber: 4, axisLabel: { hideOverlap: true, formatter: "{HH}:{mm}:{ss}" } }),
     yAxis: axis({ type: "value", min: 0, axisLabel: { formatter: (value) => count(value) }, ...y }),
   };
 }

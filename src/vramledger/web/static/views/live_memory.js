@@ -17,12 +17,12 @@ export function Ledger({ measurement }) {
   const rows = figures.map((each) => [
     html`<span class="owners">${each.owners.map((owner) => html`<span class="swatch" style=${{ background: ownerColour(owner) }}></span>`)} ${each.owners.join(", ")}</span>`,
     `${each.name}${each.phase ? ` (${each.phase})` : ""}${each.ranks.length > 0 ? `, ${t("live.rank", { ranks: each.ranks.join(", ") })}` : ""}`,
-    range(each.bytes), html`<${Evidence} evidence=${each.evidence} interval=${each.bytes} />`,
+    told(each.bytes, bytes), html`<${Evidence} evidence=${each.evidence} interval=${each.bytes} />`,
   ]);
   const poolRows = pools.map((each) => [
     html`<span class="owners"><span class="swatch" style=${{ background: ownerColour("kv_cache") }}></span> KV pool</span>`,
-    [each.tokens && `${range(each.tokens, count)} tokens`, each.num_blocks && `${range(each.num_blocks, count)} blocks${each.block_size ? ` of ${each.block_size}` : ""}`].filter(Boolean).join(", "),
-    each.bytes ? range(each.bytes) : "", html`<${Evidence} evidence=${each.evidence} interval=${each.bytes} />`,
+    [each.tokens && `${told(each.tokens, count)} tokens`, each.num_blocks && `${told(each.num_blocks, count)} blocks${each.block_size ? ` of ${each.block_size}` : ""}`].filter(Boolean).join(", "),
+    each.bytes ? told(each.bytes, bytes) : "", html`<${Evidence} evidence=${each.evidence} interval=${each.bytes} />`,
   ]);
   const all = [...rows, ...poolRows];
   return html`${all.length ? html`<${Table} columns=${[t("live.owner"), t("live.part"), { name: t("live.bytes"), number: true }, t("evidence")]} rows=${all} label=${t("live.ledger")} />` : html`<p class="dim">${t("live.nothing.measured")}</p>`}
@@ -42,9 +42,12 @@ export function Drift({ found }) {
   });
   return html`<p class=${`standing ${tone}`}>${t(word)}</p>
     ${found.differences.length > 0 && html`<ul>${found.differences.map((each) => html`<li><code>${each.flag ?? each.name}</code>: ${t("live.planned")} ${String(each.planned)}, ${t("live.measured")} ${String(each.measured)}</li>`)}</ul>`}
-    <${Table} columns=${[t("live.figure"), t("live.standing"), { name: t("live.planned"), number: true }, { name: t("live.measured"), number: true }, { name: t("live.difference"), number: true }, t("live.reason")]} rows=${rows} label=${t("live.drift")} />`;
+    <${Table} columns=${[t("live.figure"), t("live.standing"), { name: t("live.planned"), number: true }, { name: t("live.measured"), number: true }, { name: t("live.difference"), number: true }, t("live.reason")]} rows=${rows} label=${t("live.drift")} />
+    ${found.notes.length > 0 && html`<ul class="dim">${found.notes.map((each) => html`<li>${each}</li>`)}</ul>`}`;
 }
 
+/** A range whose ends look alike is one number. */
+const told = (interval, shown) => (shown(interval.low) === shown(interval.high) ? shown(interval.expected) : range(interval, shown));
 const shownBytes = (size) => (size === null ? t("live.unknown") : bytes(size));
 const amount = (value, unit) => (unit === "bytes" ? bytes(value) : number(value));
-const shown = (interval, unit) => range(interval, (value) => amount(value, unit));
+const shown = (interval, unit) => told(interval, (value) => amount(value, unit));

@@ -5,7 +5,7 @@ import { clock } from "vl/views/live_history";
 import { count, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
 
-const SHOWN = 50;
+const SHOWN = 100;
 const TONES = { running: "good", completed: "good", waiting: "unsure", undecided: "plain-tone", "client-left": "plain-tone", drained: "plain-tone" };
 
 /** requests: by number, as lib/history keeps them. */
@@ -17,14 +17,14 @@ export function Decisions({ requests }) {
     `#${each.number}`, clock(each.came_ms), html`<span class=${`standing ${TONES[each.standing] ?? "bad"}`}>${each.standing}</span>`, html`<${Reason} of=${each} />`,
     lengths(each), each.queue_ms === null ? "" : seconds(each.queue_ms / 1000), [each.tenant, each.model].filter(Boolean).join(", "),
   ]);
-  return html`<${Table} columns=${columns} rows=${rows} label=${t("live.decisions")} />
+  return html`<div class="decisions"><${Table} columns=${columns} rows=${rows} label=${t("live.decisions")} /></div>
     ${requests.size > newest.length && html`<p class="dim">${t("live.newest", { count: newest.length, total: count(requests.size) })}</p>`}`;
 }
 
 function Reason({ of }) {
-  return html`<b>${of.verdict ?? "…"}</b>${of.rule && html`, <code>${of.rule}</code>`}${of.message && `: ${of.message}`}
+  return html`<div class="reason"><b>${of.verdict ?? "…"}</b>${of.rule && html`, <code>${of.rule}</code>`}${of.message && `: ${of.message}`}
     ${!of.message && Object.entries(of.numbers).map(([name, value]) => ` ${name} ${count(value)}`).join(",")}
-    ${of.first_rule && html` <span class="dim">(${t("live.first", { rule: `${of.first_verdict}, ${of.first_rule}` })})</span>`}`;
+    ${of.first_rule && html` <span class="dim">(${t("live.first", { rule: `${of.first_verdict}, ${of.first_rule}` })})</span>`}</div>`;
 }
 
 function lengths(each) {
