@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,7 @@ class Ui(NamedTuple):
 
     address: str
     token: str
+    pid: int
 
     def run(self, ask: dict[str, object]) -> dict[str, Any]:
         """What `/api/run` answers at the end."""
@@ -35,6 +37,26 @@ class Ui(NamedTuple):
         with urllib.request.urlopen(asked, timeout=120) as answer:
             found: dict[str, Any] = json.loads(answer.read().splitlines()[-1])
         return found
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Ui]:
+    """`vramledger ui` on a free port, started in `folder`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "vramledger", "ui", "--port", "0", "--no-open", *options]
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            found = re.search(r"http://\S+", process.stderr.readline())
+            assert found is not None
+            address = found[0].rstrip("/")
+            with urllib.request.urlopen(address, timeout=60) as page:
+                token = re.search(r'vramledger-token" content="([^"]+)"', page.read().decode())
+            assert token is not None
+            yield Ui(address=address, token=token[1], pid=process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 class Page:

@@ -21,6 +21,7 @@ from vramledger.web.workers import ended
 MOST_AT_ONCE = 8
 MEASURE_S = 120
 LARGEST_LINE_BYTES = 32 << 20
+_LINES = "application/x-ndjson"
 _MOST_HEARD = 8
 _END_S = 5
 # A document on one line; errors are published on several.
@@ -62,19 +63,17 @@ class Lookout:
         try:
             line = watch_line(await asked(request, LiveAsk), self._sights)
         except VramledgerError as problem:
-            return answer({"error": problem.message}, 400)
-        return StreamingResponse(
-            self._looks(line), media_type="application/x-ndjson", headers={"cache-control": "no-store"}
-        )
+            return Response(_end(problem.exit_code, problem.message), media_type=_LINES)
+        return StreamingResponse(self._looks(line), media_type=_LINES, headers={"cache-control": "no-store"})
 
     async def measure(self, request: Request) -> Response:
         """The document of `vramledger measure`, and the upload that it was kept as for commands to read."""
         try:
             line = measure_line(await asked(request, LiveAsk), self._sights)
         except VramledgerError as problem:
-            return answer({"error": problem.message}, 400)
+            return answer(_untold(problem.exit_code, problem.message))
         if self._running >= MOST_AT_ONCE:
-            return answer({"error": "as many looks are taken as may be at once: try again"}, 503)
+            return answer(_untold(75, "as many looks are taken as may be at once: try again"))
         self._running += 1
         process = None
         try:
@@ -82,7 +81,7 @@ class Lookout:
             async with asyncio.timeout(MEASURE_S):
                 out, err = await process.communicate()
         except TimeoutError:
-            return answer({"error": f"not measured within {MEASURE_S} s"}, 504)
+            return answer(_untold(1, f"not measured within {MEASURE_S} s"))
         finally:
             self._running -= 1
             await asyncio.shield(ended(process))
@@ -152,3 +151,7 @@ async def _hear(stream: asyncio.StreamReader, heard: deque[bytes]) -> None:
 
 def _end(code: int, message: str) -> bytes:
     return as_line({"ended": {"exit_code": code, "message": message}})
+
+
+def _untold(code: int, message: str) -> dict[str, object]:
+    return {"exit_code": code, "command": "", "message": message, "document": None, "source": None}
