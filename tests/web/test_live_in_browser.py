@@ -182,9 +182,9 @@ def test_an_engine_that_ends_is_told_and_so_is_its_return(browser: Any, ui: Ui, 
         with llamacpp_server(tmp_path, *SERVED) as port:
             page.here.fill("input[placeholder='http://127.0.0.1:8000']", f"http://127.0.0.1:{port}")
             page.here.click("button[type=submit]")
-            page.here.wait_for_selector(".live-state .standing.good")
+            page.here.wait_for_selector(".live-state .chip.good")
             assert "An engine does not tell why" in page.says(".shown")
-        page.here.wait_for_selector(".live-state .standing.bad")
+        page.here.wait_for_selector(".live-state .chip.bad")
         said = page.says(".live-state")
         assert (
             "does not answer" in said

@@ -101,9 +101,9 @@ function Standing({ looks, isFrozen, isOn }) {
   const { look, away } = looks;
   const engine = look.engine && [look.engine.engine, look.engine.version].filter(Boolean).join(" ");
   const model = look.engine?.model?.split("/").pop();
-  const lines = Object.entries(look.problems).map(([place, said]) => html`<li><span class="standing bad">${t("live.away")}</span> <span class="dim">${t("live.since", { time: clock(away[place]) })}</span> ${said}</li>`);
-  const answering = [look.engine && html`<li><span class="standing good">${t("live.answers")}</span> <b>${engine}</b>${model && `, ${model}`} <span class="dim">${look.engine.url}</span></li>`,
-    look.gateway && html`<li><span class=${`standing ${look.gateway.draining ? "unsure" : "good"}`}>${look.gateway.draining ? "draining" : t("live.answers")}</span> <b>gateway</b> <span class="dim">${look.gateway.url}</span></li>`];
+  const lines = Object.entries(look.problems).map(([place, said]) => html`<li><span class="chip bad">${t("live.away")}</span> <span class="dim">${t("live.since", { time: clock(away[place]) })}</span> ${said}</li>`);
+  const answering = [look.engine && html`<li><span class="chip good">${t("live.answers")}</span> <b>${engine}</b>${model && `, ${model}`} <span class="dim">${look.engine.url}</span></li>`,
+    look.gateway && html`<li><span class=${`chip ${look.gateway.draining ? "unsure" : "good"}`}>${look.gateway.draining ? "draining" : t("live.answers")}</span> <b>gateway</b> <span class="dim">${look.gateway.url}</span></li>`];
   const how = !isOn ? t("live.stopped") : isFrozen ? t("live.paused") : "";
   return html`<section class="live-state" aria-label=${t("live.state")}><ul aria-live="polite">${answering}${lines}</ul>
     <p class="dim">${t("live.last", { time: clock(look.at_s * 1000) })}${how && ` · ${how}`}</p></section>`;

@@ -37,10 +37,10 @@ export function Drift({ found }) {
   const lines = found.lines.filter((each) => each.measured !== null && each.predicted !== null);
   const rows = lines.map((each) => {
     const [said, shade] = STANDINGS[each.standing] ?? STANDINGS.untold;
-    return [`${each.name}${each.phase ? ` (${each.phase})` : ""}`, html`<span class=${`standing ${shade}`}>${t(said)}</span>`, shown(each.predicted, each.unit), shown(each.measured, each.unit),
+    return [`${each.name}${each.phase ? ` (${each.phase})` : ""}`, html`<span class=${`chip ${shade}`}>${t(said)}</span>`, shown(each.predicted, each.unit), shown(each.measured, each.unit),
       each.difference === null ? "" : `${each.difference > 0 ? "+" : ""}${amount(each.difference, each.unit)}`, each.reasons.length ? each.reasons[0].text : ""];
   });
-  return html`<p class=${`standing ${tone}`}>${t(word)}</p>
+  return html`<p class=${`chip ${tone}`}>${t(word)}</p>
     ${found.differences.length > 0 && html`<ul>${found.differences.map((each) => html`<li><code>${each.flag ?? each.name}</code>: ${t("live.planned")} ${String(each.planned)}, ${t("live.measured")} ${String(each.measured)}</li>`)}</ul>`}
     <${Table} columns=${[t("live.figure"), t("live.standing"), { name: t("live.planned"), number: true }, { name: t("live.measured"), number: true }, { name: t("live.difference"), number: true }, t("live.reason")]} rows=${rows} label=${t("live.drift")} />
     ${found.notes.length > 0 && html`<ul class="dim">${found.notes.map((each) => html`<li>${each}</li>`)}</ul>`}`;

@@ -14,7 +14,7 @@ export function Decisions({ requests }) {
   if (!newest.length) return html`<p class="dim">${t("live.decisions.none")}</p>`;
   const columns = [{ name: t("live.number"), number: true }, t("live.time"), t("live.standing"), t("live.reason"), { name: t("live.lengths"), number: true }, { name: t("live.waited"), number: true }, t("live.who")];
   const rows = newest.map((each) => [
-    `#${each.number}`, clock(each.came_ms), html`<span class=${`standing ${TONES[each.standing] ?? "bad"}`}>${each.standing}</span>`, html`<${Reason} of=${each} />`,
+    `#${each.number}`, clock(each.came_ms), html`<span class=${`chip ${TONES[each.standing] ?? "bad"}`}>${each.standing}</span>`, html`<${Reason} of=${each} />`,
     lengths(each), each.queue_ms === null ? "" : seconds(each.queue_ms / 1000), [each.tenant, each.model].filter(Boolean).join(", "),
   ]);
   return html`<div class="decisions"><${Table} columns=${columns} rows=${rows} label=${t("live.decisions")} /></div>
