@@ -118,14 +118,15 @@ def test_the_search_is_what_fit_prints(page: Page) -> None:
 
 
 def test_a_row_opens_as_a_plan(page: Page) -> None:
-    asked(page, {**SMALL, "source": "builtin:Qwen3-8B", "concurrency": 4})
+    asked(page, {**SMALL, "source": "builtin:Qwen3-8B", "weights": ["stored"], "concurrency": 4})
     plan = printed(command(page, "fit"))["holding"][0]["plan"]
     page.here.locator("[aria-label='Plans that hold'] tbody tr").first.get_by_role("button").click()
     page.waits_for("() => location.hash.startsWith('#plan/')")
     page.here.wait_for_selector(".verdict")
     page.waits_for("() => document.querySelector('section.command')")
-    assert plan["device"] in page.command()
-    assert "Qwen3-8B" in page.command()
+    opened = printed(page.command())
+    assert opened["inputs"]["device"] == plan["device"]
+    assert opened["kv_pool"]["tokens"]["expected"] == plan["pool_tokens"]
 
 
 def test_prices_order_and_what_lacks_one_is_told(page: Page) -> None:
@@ -186,3 +187,36 @@ def test_a_search_as_a_file(browser: Any, tmp_path: Path) -> None:
         assert page.here.query_selector("img, [aria-label='Plans that hold'] button") is None
         assert page.broken_rules() == []
         assert page.overflow_px() <= 0
+
+
+@pytest.mark.parametrize("tab", ["fit", "compare"])
+def test_an_address_of_anyones_making_is_a_question_or_none(page: Page, tab: str) -> None:
+    page.tab(tab)
+    address = page.here.evaluate(
+        "async ({tab, state}) => (await import('vl/lib/state')).addressOf(tab, state)",
+        {
+            "tab": tab,
+            "state": {"devices": "all", "engines": {"length": 3}, "weights": [1, None], "context": "x", "source": ["a"],
+                      "kv": 7, "way": "nowhere", "contexts": None, "device": "<img src=x>", "prices": 1, "names": "n"},
+        },
+    )  # fmt: skip
+    page.here.evaluate("address => { location.href = address }", address)
+    page.here.wait_for_selector("section.command, .problem")
+    assert page.here.query_selector("main img") is None
+
+
+def test_what_was_asked_is_there_when_one_comes_back(page: Page) -> None:
+    asked(page, {**SMALL, "source": "builtin:Qwen3-8B", "concurrency": 4})
+    command_before = command(page, "fit")
+    page.here.get_by_role("link", name="Capacity").click()
+    page.here.get_by_role("link", name="Fit").click()
+    page.here.wait_for_selector("section.command >> nth=1")
+    assert command(page, "fit") == command_before
+
+
+def test_a_format_that_the_checkpoint_does_not_have_opens_as_no_plan(page: Page) -> None:
+    asked(page, {**SMALL, "source": "builtin:Qwen3-8B", "weights": ["stored", "fp8"], "concurrency": 4})
+    rows = page.here.locator("[aria-label='Plans that hold'] tbody tr").all()
+    assert rows
+    formats = [(row.locator("td").nth(2).inner_text(), row.get_by_role("button").count()) for row in rows]
+    assert {name.split(" / ")[0]: buttons for name, buttons in formats} == {"stored": 1, "fp8": 0}

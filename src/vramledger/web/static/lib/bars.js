@@ -41,7 +41,7 @@ export function MemoryBars({ rows }) {
 }
 
 /** An upright line through each bar: data [place, value]. */
-function ticks(data, { name, stroke, dash }) {
+function ticks(data, { name, stroke, dash = [] }) {
   return {
     type: "custom",
     name,

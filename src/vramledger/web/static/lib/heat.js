@@ -2,6 +2,7 @@
 import { axis, Chart, safe, tooltip } from "vl/lib/chart";
 import { colour } from "vl/lib/colours";
 import { html, useState } from "vl/lib/dom";
+import { canOpen } from "vl/lib/open_plan";
 import { Select } from "vl/lib/parts";
 import { bytes, count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
@@ -45,6 +46,10 @@ export function Heat({ rows, columns = {}, onChoose }) {
   const [least, most] = [Math.log(Math.min(...amounts)), Math.log(Math.max(...amounts))];
   const shade = (amount) => (amounts.length === 0 || most === least ? 0.5 : (Math.log(Math.max(amount, 1e-9)) - least) / (most - least));
   const said = (cell) => told(cell.row, metric);
+  const inTable = (cell) => {
+    const text = said(cell).join(" ");
+    return onChoose && cell.row && canOpen(cell.row) ? html`<button type="button" class="plain whole" onClick=${() => onChoose(cell.row)}>${text}</button>` : text;
+  };
   const make = () => ({
     grid: { left: 4, right: 4, top: 4, bottom: 8, containLabel: true },
     tooltip: tooltip({ formatter: ({ data }) => hint(all[data.value[2]]) }),
@@ -64,10 +69,10 @@ export function Heat({ rows, columns = {}, onChoose }) {
   return html`<div class="compare-pair"><${Select} label=${t("heat.across")} value=${across} options=${offered.map((name) => [name, t(`heat.across.${name}`)])} onChange=${setChosen} />
       <${Select} label=${t("heat.metric")} value=${metric} options=${Object.keys(METRICS).map((name) => [name, t(`heat.metric.${name}`)])} onChange=${setMetric} /></div>
     <${Chart} make=${make} deps=${[rows, across, metric, JSON.stringify(columns)]} height=${names.length * ROW_PX + (values.length > 8 ? 130 : 48)} caption=${lead}
-      onClick=${onChoose && (({ data }) => { const { row } = all[data.value[2]]; if (row) onChoose(row); })}
+      onClick=${onChoose && (({ data }) => { const { row } = all[data.value[2]]; if (row && canOpen(row)) onChoose(row); })}
       says=${t("heat.says", { across: t(`heat.across.${across}`), holds: holding.length, all: all.length })}
       columns=${[t("heat.row"), ...values.map((each) => ({ name: written(each), number: true }))]}
-      rows=${names.map((name, down) => [name, ...values.map((_, right) => said(all[down * values.length + right]).join(" "))])} />`;
+      rows=${names.map((name, down) => [name, ...values.map((_, right) => inTable(all[down * values.length + right]))])} />`;
 }
 
 /** Whether a row stands for its cell rather than the one that does: what holds, on fewer devices, with more. */
@@ -80,15 +85,16 @@ function better(row, other, amount) {
 
 /** "32K": a length in the units it is asked in. */
 function short(length) {
-  for (const [unit, size] of [["M", 2 ** 20], ["K", 2 ** 10]]) if (length % size === 0) return `${length / size}${unit}`;
-  return count(length);
+  if (length % 2 ** 20 === 0) return `${length / 2 ** 20}M`;
+  return length % 2 ** 10 === 0 ? `${length / 2 ** 10}K` : count(length);
 }
 
 /** "446k": as much of a number as a cell has room for. */
-const thousand = (amount) => {
-  for (const [unit, size] of [["M", 1e6], ["k", 1e3]]) if (amount >= size) return `${+(amount / size).toPrecision(3)}${unit}`;
-  return String(+amount.toPrecision(3));
-};
+function brief(amount) {
+  const digits = (value) => String(+value.toPrecision(3));
+  if (amount >= 1e6) return `${digits(amount / 1e6)}M`;
+  return amount >= 1e3 ? `${digits(amount / 1e3)}k` : digits(amount);
+}
 
 /** A cell in two short words: its figure, and on what or by how much not. */
 function told(row, metric) {
@@ -96,7 +102,7 @@ function told(row, metric) {
   const on = `${row.devices}×`;
   if (row.status === "holds") {
     const amount = METRICS[metric](row);
-    return metric === "devices" ? [on, row.pp > 1 ? `tp${row.tp} pp${row.pp}` : `tp${row.tp}`] : [amount === null ? "✓" : metric === "requests" ? String(+amount.toPrecision(3)) : thousand(amount), on];
+    return metric === "devices" ? [on, row.pp > 1 ? `tp${row.tp} pp${row.pp}` : `tp${row.tp}`] : [amount === null ? "✓" : metric === "requests" ? String(+amount.toPrecision(3)) : brief(amount), on];
   }
   return row.status === "untold" ? ["?", on] : ["✕", `${+(row.shortfall_bytes / 2 ** 30).toPrecision(2)} GiB`];
 }

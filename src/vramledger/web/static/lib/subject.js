@@ -8,12 +8,28 @@ addWords(words);
 
 const OWN = "own";
 
-/** value: {source: "builtin:NAME"} or {source: "upload:ID", names, bytes}; source is "" while nothing is dropped. */
-export function Subject({ known, value, onChange }) {
+const LONGEST = 10_000;
+const MOST = 200;
+
+/** A state that came from outside, held against one that is whole: what is of another kind is left as it is there. */
+export function fitting(usual, state) {
+  const isText = (value) => typeof value === "string" && value.length <= LONGEST;
+  const isLike = (value, other) => {
+    if (Array.isArray(other)) return Array.isArray(value) && value.length <= MOST && value.every(isText);
+    return typeof other === "string" ? isText(value) : typeof other === typeof value && (typeof value !== "number" || Number.isFinite(value));
+  };
+  const given = state && typeof state === "object" ? state : {};
+  return Object.fromEntries(Object.entries(usual).map(([name, other]) => [name, isLike(given[name], other) ? given[name] : other]));
+}
+
+/** `state` has {source, names, bytes}: "builtin:NAME", or "upload:ID" with what was dropped; source is "" while nothing is. `onChange` gets those three. */
+export function Subject({ known, state: value, onChange }) {
   const isOwn = !value.source.startsWith("builtin:");
+  const held = value.source && value.names.length ? { names: value.names, bytes: value.bytes } : null;
+  const take = (found) => onChange(found ? { source: found.source, names: found.names, bytes: found.bytes } : { source: "", names: [], bytes: 0 });
   return html`<${Select} label=${t("model")} value=${isOwn ? OWN : value.source} options=${[...known.models.map((name) => [`builtin:${name}`, name]), [OWN, t("model.drop")]]}
-      onChange=${(source) => onChange({ source: source === OWN ? "" : source })} />
-    ${isOwn && html`<${Drop} label=${t("model.own")} held=${value.source && value.names ? value : null} multiple=${true} onFiles=${(held) => onChange(held ?? { source: "" })} />`}`;
+      onChange=${(source) => onChange({ source: source === OWN ? "" : source, names: [], bytes: 0 })} />
+    ${isOwn && html`<${Drop} label=${t("model.own")} held=${held} multiple=${true} onFiles=${take} />`}`;
 }
 
 /** A list of words that is added to and taken from: `values`, with suggestions; `all`, where given, is a word that stands for everything. */

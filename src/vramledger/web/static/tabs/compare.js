@@ -6,7 +6,7 @@ import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Drop, Pick, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
 import { planNames } from "vl/lib/plan_names";
 import { writeAddress } from "vl/lib/state";
-import { Chosen, Subject } from "vl/lib/subject";
+import { Chosen, fitting, Subject } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/compare";
@@ -21,17 +21,25 @@ const SIZES = [1, 2, 4, 8];
 const SETTLED_MS = 250;
 
 const first = (known) => ({
-  way: "engines", source: `builtin:${known.models.includes("Llama-3.1-8B-Instruct") ? "Llama-3.1-8B-Instruct" : known.models[0]}`,
+  way: "engines", source: `builtin:${known.models.includes("Llama-3.1-8B-Instruct") ? "Llama-3.1-8B-Instruct" : known.models[0]}`, names: [], bytes: 0,
   device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto",
 });
 
+// What was asked last, for who comes back from another tab.
+let last = null;
+
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState({ ...first(known), ...state });
-  const [model, setModel] = useState({ source: asked.source });
+  const [asked, setAsked] = useState(() => (state ? fitting(first(known), state) : last ?? first(known)));
+  const isMounted = useRef(false);
   const kept = useKept();
+  useEffect(() => {
+    if (isMounted.current && state) setAsked(fitting(first(known), state));
+    isMounted.current = true;
+  }, [state]);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
   useEffect(() => {
+    last = asked;
     const later = setTimeout(() => writeAddress("compare", asked), SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
@@ -40,11 +48,10 @@ export function Tab({ known, state }) {
   }, []);
   const Way = { engines: Engines, plans: Plans, releases: Releases }[asked.way] ?? Engines;
   const choice = html`<${Select} label=${t("compare.ways")} value=${asked.way} options=${["engines", "plans", "releases"].map((way) => [way, t(`compare.${way}`)])} onChange=${(way) => set({ way })} />`;
-  const take = (found) => { setModel(found); set({ source: found.source }); };
-  return html`<h1 class="hidden">${t("tab.compare")}</h1><${Way} known=${known} asked=${asked} set=${set} model=${model} onModel=${take} kept=${kept} choice=${choice} />`;
+  return html`<h1 class="hidden">${t("tab.compare")}</h1><${Way} known=${known} asked=${asked} set=${set} kept=${kept} choice=${choice} />`;
 }
 
-function Engines({ known, asked, set, model, onModel, choice }) {
+function Engines({ known, asked, set, choice }) {
   const { answer, problem, isRunning, told, start, cancel } = useRun(run);
   useEffect(() => {
     if (!asked.source) return undefined;
@@ -52,9 +59,9 @@ function Engines({ known, asked, set, model, onModel, choice }) {
     const later = setTimeout(() => start({ command: "compare", sources: [asked.source], options: { device, engine: engines, tp, pp, ep, context: String(context), concurrency, kv, exit_zero: true } }), SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
-  const open = (column) => openPlan({ source: asked.source, device: asked.device, engine: column.engine, flags: column.flags, concurrency: asked.concurrency });
+  const open = (column) => openPlan({ source: asked.source, names: asked.names, device: asked.device, engine: column.engine, flags: column.flags, concurrency: asked.concurrency });
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
-      <${Subject} known=${known} value=${model} onChange=${onModel} />
+      <${Subject} known=${known} state=${asked} onChange=${set} />
       <${Pick} label=${t("device")} value=${asked.device} options=${known.devices.map((each) => each.name)} onChange=${(device) => set({ device })} />
       <${Chosen} label=${t("compare.versions")} values=${asked.engines} list=${known.engines.map((each) => each.name)} add=${t("compare.version.add")} hint=${t("compare.version.hint")} onChange=${(engines) => set({ engines })} />
       <${Slider} label=${t("context")} value=${asked.context} steps=${CONTEXTS} shown=${count} onChange=${(context) => set({ context })} />

@@ -1,10 +1,10 @@
 // Tab Fit: what a model holds on. Two questions run: the search with its front, and the grid of devices by context.
 import { run } from "vl/lib/api";
-import { html, useEffect, useState } from "vl/lib/dom";
+import { html, useEffect, useRef, useState } from "vl/lib/dom";
 import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Field, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
-import { Chosen, Subject, Ticked } from "vl/lib/subject";
+import { Chosen, fitting, Subject, Ticked } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/fit";
@@ -24,14 +24,21 @@ const SETTLED_MS = 400;
 const ALL = "all";
 
 const first = (known) => ({
-  source: `builtin:${known.models.includes("Llama-3.3-70B-Instruct") ? "Llama-3.3-70B-Instruct" : known.models[0]}`, devices: USUAL, engines: ["vllm"], weights: ["stored", "fp8"], kv: ["auto", "fp8"],
+  source: `builtin:${known.models.includes("Llama-3.3-70B-Instruct") ? "Llama-3.3-70B-Instruct" : known.models[0]}`, names: [], bytes: 0, devices: USUAL, engines: ["vllm"], weights: ["stored", "fp8"], kv: ["auto", "fp8"],
   context: 32768, contexts: ["4K", "8K", "16K", "32K", "64K", "128K"], concurrency: 8, most: 8, nodes: 1, ep: false, order: "devices", prices: "",
 });
 
+// What was asked last, for who comes back from another tab.
+let last = null;
+
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState({ ...first(known), ...state });
-  const [model, setModel] = useState({ source: asked.source });
+  const [asked, setAsked] = useState(() => (state ? fitting(first(known), state) : last ?? first(known)));
+  const isMounted = useRef(false);
+  useEffect(() => {
+    if (isMounted.current && state) setAsked(fitting(first(known), state));
+    isMounted.current = true;
+  }, [state]);
   const search = useRun(run);
   const grid = useRun(run);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
@@ -45,17 +52,18 @@ export function Tab({ known, state }) {
     grid.cancel();
   };
   useEffect(() => {
+    last = asked;
     const later = setTimeout(() => {
       writeAddress("fit", asked);
       if (asked.source && size > 0 && size <= LARGE) start();
     }, SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
-  const open = (row) => openPlan({ source: asked.source, device: row.device, engine: row.engine, flags: row.flags, concurrency: row.concurrency });
+  const open = (row) => openPlan({ source: asked.source, names: asked.names, device: row.device, engine: row.engine, flags: row.flags, concurrency: row.concurrency });
   const names = known.devices.map((each) => each.name);
   const isRunning = search.isRunning || grid.isRunning;
   return html`<h1 class="hidden">${t("tab.fit")}</h1><div class="split"><form class="controls" aria-label=${t("tab.fit")} onSubmit=${(event) => { event.preventDefault(); start(); }}>
-      <${Subject} known=${known} value=${model} onChange=${(found) => { setModel(found); set({ source: found.source }); }} />
+      <${Subject} known=${known} state=${asked} onChange=${set} />
       <${Slider} label=${t("context")} value=${asked.context} steps=${CONTEXTS} shown=${count} onChange=${(context) => set({ context })} />
       <${Slider} label=${t("concurrency")} value=${asked.concurrency} steps=${AT_ONCE} onChange=${(concurrency) => set({ concurrency })} />
       <${Chosen} label=${t("fit.devices")} values=${asked.devices} list=${names} add=${t("fit.device.add")} hint=${t("fit.device.hint")} all=${[ALL, t("fit.all")]} onChange=${(devices) => set({ devices })} />

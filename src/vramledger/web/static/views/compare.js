@@ -40,24 +40,24 @@ function barOf({ name, held, plan }) {
 function Sides({ columns }) {
   const owners = OWNERS.filter((owner) => columns.some(({ held }) => held.by_owner[owner]));
   const figures = [
-    ["compare.model", ({ plan }) => plan.inputs.model, String, true],
-    ["compare.on", ({ plan }) => plan.inputs.device, String, true],
-    ["compare.split", ({ plan: { inputs } }) => `${inputs.tp} ${inputs.pp} ${inputs.dp} ${inputs.ep}`, String, true],
-    ["compare.verdict", ({ status }) => t(`compare.status.${status}`), String],
-    ["compare.tokens", ({ plan }) => plan.kv_pool?.tokens.expected ?? null, count],
-    ["compare.requests", ({ plan }) => plan.kv_pool?.max_concurrency.expected ?? null, (value) => value.toFixed(2)],
-    ["compare.context", ({ plan }) => plan.kv_pool?.context_len ?? null, count],
-    ["compare.format", ({ plan }) => plan.kv_pool?.dtype ?? null, String],
-    ["compare.per_token", ({ plan }) => plan.kv_pool?.bytes_per_token ?? null, count],
-    ...owners.map((owner) => [owner, ({ held }) => held.by_owner[owner] ?? 0, bytes]),
-    ["compare.held", ({ held }) => held.peak_bytes, bytes],
-    ["compare.unused", ({ held }) => held.unused_bytes, bytes],
-    ["compare.budget", ({ plan }) => plan.budget_bytes, bytes],
-    ["compare.device", ({ held }) => held.device_total_bytes, bytes],
-    ["compare.phase", ({ held }) => held.phase, String],
-    ["compare.host", ({ plan }) => plan.host.reduce((sum, entry) => sum + entry.bytes.expected, 0), bytes],
+    figure("compare.model", ({ plan }) => plan.inputs.model, String, true),
+    figure("compare.on", ({ plan }) => plan.inputs.device, String, true),
+    figure("compare.split", ({ plan: { inputs } }) => `${inputs.tp} ${inputs.pp} ${inputs.dp} ${inputs.ep}`, String, true),
+    figure("compare.verdict", ({ status }) => t(`compare.status.${status}`), String),
+    figure("compare.tokens", ({ plan }) => plan.kv_pool?.tokens.expected ?? null, count),
+    figure("compare.requests", ({ plan }) => plan.kv_pool?.max_concurrency.expected ?? null, (value) => value.toFixed(2)),
+    figure("compare.context", ({ plan }) => plan.kv_pool?.context_len ?? null, count),
+    figure("compare.format", ({ plan }) => plan.kv_pool?.dtype ?? null, String),
+    figure("compare.per_token", ({ plan }) => plan.kv_pool?.bytes_per_token ?? null, count),
+    ...owners.map((owner) => figure(owner, ({ held }) => held.by_owner[owner] ?? 0, bytes)),
+    figure("compare.held", ({ held }) => held.peak_bytes, bytes),
+    figure("compare.unused", ({ held }) => held.unused_bytes, bytes),
+    figure("compare.budget", ({ plan }) => plan.budget_bytes, bytes),
+    figure("compare.device", ({ held }) => held.device_total_bytes, bytes),
+    figure("compare.phase", ({ held }) => held.phase, String),
+    figure("compare.host", ({ plan }) => plan.host.reduce((sum, entry) => sum + entry.bytes.expected, 0), bytes),
   ];
-  const rows = figures.flatMap(([name, value, shown, onlyWhereOther]) => {
+  const rows = figures.flatMap(({ name, value, shown, onlyWhereOther }) => {
     const first = value(columns[0]);
     if (onlyWhereOther && columns.every((column) => value(column) === first)) return [];
     return [[t(name), ...columns.map((column, place) => cell(value(column), first, shown, place))]];
@@ -65,6 +65,8 @@ function Sides({ columns }) {
   return html`<p class="dim">${t("compare.against", { name: columns[0].name })}</p>
     <${Table} label=${t("compare.table")} columns=${[t("compare.quantity"), ...columns.map(({ name }) => ({ name, number: true }))]} rows=${rows} />`;
 }
+
+const figure = (name, value, shown, onlyWhereOther = false) => ({ name, value, shown, onlyWhereOther });
 
 function cell(value, first, shown, place) {
   if (value === null) return "—";

@@ -3,6 +3,7 @@ import { axis, Chart, safe, tooltip } from "vl/lib/chart";
 import { colour } from "vl/lib/colours";
 import { html, useState } from "vl/lib/dom";
 import { Heat } from "vl/lib/heat";
+import { canOpen } from "vl/lib/open_plan";
 import { Table } from "vl/lib/parts";
 import { bytes, count, number } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
@@ -69,7 +70,7 @@ function Front({ holding, open }) {
     series: losses.flatMap((each) => [series(each, false), series(each, true)]),
   });
   return html`<h2>${t("fit.best")}</h2><${Chart} make=${make} deps=${[holding]} height=${380} caption=${t("fit.best.lead", { axes })}
-    onClick=${open && (({ value }) => open(drawn[value[2]].plan))}
+    onClick=${open && (({ value }) => canOpen(drawn[value[2]].plan) && open(drawn[value[2]].plan))}
     says=${t("fit.best.says", { count: count(holding.length), front: best.slice(0, AT_FIRST).map(({ plan }) => `${label(plan)} ${plan.weights} / ${plan.kv} ${count(plan.pool_tokens ?? 0)}`).join(", ") })}
     columns=${[t("fit.column.plan"), t("fit.column.split"), t("fit.column.formats"), ...(byPrice ? [{ name: t("fit.column.price"), number: true }] : []), { name: t("fit.column.tokens"), number: true }]}
     rows=${best.map(({ plan }) => [label(plan), split(plan), formats(plan), ...(byPrice ? [number(plan.price)] : []), count(plan.pool_tokens ?? 0)])} />`;
@@ -90,7 +91,7 @@ function Listed({ title, lead, rows, whole, children }) {
 }
 
 const engines = (rows) => new Set(rows.map((row) => row.engine)).size > 1;
-const opened = (row, open) => (open ? [html`<button type="button" class="plain whole" onClick=${() => open(row)}>${t("open.plan")}</button>`] : []);
+const opened = (row, open) => (open ? [canOpen(row) && html`<button type="button" class="plain whole" onClick=${() => open(row)}>${t("open.plan")}</button>`] : []);
 
 function Plans({ title, rows, whole, open }) {
   if (!rows.length) return null;
