@@ -26,7 +26,7 @@ UI_EXTRAS := web simulation hub tokenizers gateway
 
 .DELETE_ON_ERROR:
 .PHONY: demo ui test test-ray lint types accuracy fidelity traces conformance conformance-transformers agreement-llamacpp real-engines docs site benchmarks bench bench-admission bench-simulation bench-sweep bench-logs fuzz lock clean
-.PHONY: distributions release-check bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
+.PHONY: distributions sbom release-check bench-load experiment-shown admission-table fidelity-blocks cache-curves gateway-overhead gateway-shown fuzz-gateway alerts envoy
 
 # The main job on models kept in the repository: one dense, one of experts over two ranks, one with windows; then an hour
 # of a real service's requests on the first.
@@ -84,6 +84,7 @@ docs: accuracy
 	$(BIN)/python -m tools.gateway_dashboard
 	$(BIN)/python -m tools.observability_page
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.sbom --page docs/licences.md
 	$(BIN)/python -m tools.benchmark_page --figures
 
 # The site of docs/ in build/site: warnings are errors, every link and anchor is followed, nothing is fetched.
@@ -225,9 +226,13 @@ distributions: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m tools.distributions dist
 
+# Bills of materials of the package and of the container images, CycloneDX 1.6, into build/sbom.
+sbom: $(VENV)/.dev
+	$(BIN)/python -m tools.sbom build/sbom
+
 # What a release must be: both built, the wheel installed where nothing else is, every command run there; the steps of the container images too,
 # which install from an index (three minutes).
-release-check: distributions
+release-check: distributions sbom
 	VRAMLEDGER_NETWORK=1 $(BIN)/python -m pytest -n 0 tests/distribution tests/cli/test_completion.py
 
 clean:

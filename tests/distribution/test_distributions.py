@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tarfile
@@ -26,6 +27,8 @@ DATA = (
     ".js",
     ".css",
     ".svg",
+    ".csv.gz",
+    ".jsonl.gz",
     ".txt",
     ".woff2",
     ".png",
@@ -50,8 +53,11 @@ def test_the_wheel_has_every_file_of_the_package_and_its_licence(built: Distribu
         "vramledger/models/builtin/models.json",
     } <= there
     info = f"vramledger-{vramledger.__version__}.dist-info"
+    licences = {f"src/{name}" for name in there if re.search(r"/vendor/\w+\.(LICENSE|NOTICE)", name)}
+    assert len(licences) >= 4
     assert names_in(built.wheel) == there | {
-        f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+        *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")),
+        *(f"{info}/licenses/{name}" for name in ("LICENSE", *licences)),
     }
 
 
@@ -115,7 +121,11 @@ def test_the_version_is_written_once(built: Distributions) -> None:
 
 def test_the_metadata_says_what_the_project_says(built: Distributions) -> None:
     metadata = metadata_of(built.wheel)
-    assert metadata["License-Expression"] == "Apache-2.0"
+    vendored = json.loads(
+        (ROOT / "src/vramledger/web/static/vendor/vendored.json").read_text(encoding="utf-8")
+    )
+    licences = {"Apache-2.0", *(entry["licence"] for entry in vendored)}
+    assert set(metadata["License-Expression"].split(" AND ")) == licences
     assert metadata["Requires-Python"] == PROJECT["requires-python"]
     assert set(metadata.get_all("Provides-Extra") or ()) == set(PROJECT["optional-dependencies"])
     plain = [line for line in metadata.get_all("Requires-Dist") or () if "extra ==" not in line]
