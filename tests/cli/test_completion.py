@@ -24,7 +24,8 @@ from vramledger.models import builtin
 
 PATIENCE_S = 60
 PROMPT = "ready$ "
-SOURCES = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
 
 
 @pytest.fixture
@@ -148,19 +149,24 @@ def terminal(command: list[str], place: Path) -> Iterator[Terminal]:
 
 
 INTERACTIVE = {
-    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(vramledger completion bash)"'),
-    "zsh": (
-        ["zsh", "-f", "-i"],
-        'autoload -U compinit; compinit -u -D; eval "$(vramledger completion zsh)"; unsetopt zle_bracketed_paste',
-    ),
+    "bash": (["bash", "--norc", "--noprofile", "-i"], ""),
+    "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D; unsetopt zle_bracketed_paste; "),
 }
+
+
+def line_of_the_page(shell: str) -> str:
+    """What docs/install.md tells to write into the shell's own file."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^eval .*completion {shell}.*$", page, flags=re.MULTILINE)
+    return str(line)
 
 
 @pytest.mark.parametrize("shell", INTERACTIVE)
 def test_tab_completes_on_a_terminal(place: Path, shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    command, setup = INTERACTIVE[shell]
+    command, before = INTERACTIVE[shell]
+    setup = before + line_of_the_page(shell)
     with terminal(command, place) as shown:
         shown.until(re.escape(PROMPT.strip()))
         shown.type(f"{setup}; echo se''t\n")
