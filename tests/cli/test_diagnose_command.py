@@ -62,6 +62,18 @@ def test_the_document_is_valid_and_lists_rules_that_could_not_speak(
     assert all(rule["lacking"] for rule in failure["rules_without_evidence"])
 
 
+def test_a_model_that_the_log_names_and_nothing_reads_spoils_no_diagnosis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weights").mkdir()
+    named = tmp_path / "server.log"
+    start = f"INFO 11-30 00:00:00 [core.py:93] Initializing a V1 LLM engine (v0.11.0) with config: model='{tmp_path / 'weights'}', dtype=torch.bfloat16\n"
+    named.write_text(start + OOM, encoding="utf-8")
+    assert run(["diagnose", str(named)]) == 0
+    assert capsys.readouterr().out.startswith("warm-up, high confidence")
+    assert run(["diagnose", str(named), "--model", str(tmp_path / "weights")]) == 4
+
+
 def test_what_happened_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet = tmp_path / "quiet.log"
     quiet.write_text("(EngineCore pid=11) INFO 11-30 00:00:01 [core.py:1] hello\n", encoding="utf-8")

@@ -49,6 +49,29 @@ def test_the_document_is_valid_and_adds_up(file: str, capsys: pytest.CaptureFixt
         assert pool["reserved_bytes"] == pool["allocated_bytes"] + pool["pending_bytes"] + pool["free_bytes"]
 
 
+def test_with_blocks_every_segment_is_listed_and_adds_up(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["snapshot", file, "--json", "--blocks"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema_of("snapshot")).validate(found)
+    (device,) = found["devices"]
+    written = {f"{item['address']:#x}": item for item in pickle.loads(Path(file).read_bytes())["segments"]}
+    assert {item["address"] for item in device["map"]["segments"]} == set(written)
+    for item in device["map"]["segments"]:
+        assert [(offset, size) for offset, size, _, _ in item["blocks"]] == [
+            (block["address"] - written[item["address"]]["address"], block["size"])
+            for block in written[item["address"]]["blocks"]
+        ]
+    by_pool = {tuple(pool["pool_id"]): 0 for pool in device["pools"]}
+    for item in device["map"]["segments"]:
+        by_pool[tuple(item["pool_id"])] += sum(
+            size for _, size, state, _ in item["blocks"] if state == "free"
+        )
+    assert by_pool == {tuple(pool["pool_id"]): pool["free_bytes"] for pool in device["pools"]}
+    assert device["map"]["num_segments_left_out"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

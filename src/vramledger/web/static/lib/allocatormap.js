@@ -5,15 +5,21 @@ import { colour } from "vl/lib/colours";
 import { bytes, count } from "vl/lib/units";
 import { t } from "vl/lib/words";
 
-const ROWS = 24; // of a pool, unless one segment needs a longer row
-const ROW_PX = 22;
+const FEW_ROWS = 24;
+const MOST_ROWS = 160;
+const BLOCKS_A_ROW = 300; // so that most are wider than a pixel
+const HIGH_PX = 22;
+const LOW_PX = 11;
+const MOST_OUTLINED = 400;
 const TABLE_ROWS = 200;
 export const KINDS = [["allocated", "s1"], ["pending", "activation"], ["pinned", "s2"], ["releasable", "allocator"]];
 
 /** `map`: segments and frames as `vramledger snapshot --json --blocks` writes them; `pool`: which of its pools, "a,b". */
 export function AllocatorMap({ map, pool }) {
   const segments = useMemo(() => map.segments.filter((each) => each.pool_id.join() === pool), [map, pool]);
-  const { blocks, rows, rowBytes, largest } = useMemo(() => placed(segments), [segments]);
+  const { blocks, rows, rowBytes, largest, drawn } = useMemo(() => placed(segments), [segments]);
+  const rowPx = rows > 2 * FEW_ROWS ? LOW_PX : HIGH_PX;
+  const edge = drawn / rows < BLOCKS_A_ROW / 4 ? { stroke: colour("paper"), lineWidth: 0.5 } : {};
   const make = () => ({
     grid: { left: 8, right: 36, top: 40, bottom: 26, containLabel: true },
     legend: { top: 0, left: 0, selectedMode: false, icon: "rect", textStyle: { color: colour("ink") }, data: KINDS.map(([kind]) => t(`snapshot.${kind}`)) },
@@ -22,11 +28,11 @@ export function AllocatorMap({ map, pool }) {
     yAxis: axis({ type: "value", inverse: true, min: 0, max: rows, show: false }),
     series: [
       ...KINDS.map(([kind, name]) => ({
-        type: "custom", name: t(`snapshot.${kind}`), itemStyle: { color: colour(name) }, data: blocks[kind].map((each) => [each.from, each.row, each.until]),
-        encode: { x: [0, 2], y: 1 }, renderItem: (_params, api) => rectangle(api, { fill: colour(name), stroke: colour("paper"), lineWidth: 0.5 }),
+        type: "custom", progressive: 0, name: t(`snapshot.${kind}`), itemStyle: { color: colour(name) }, data: blocks[kind].map((each) => [each.from, each.row, each.until]),
+        encode: { x: [0, 2], y: 1 }, renderItem: (_params, api) => rectangle(api, { fill: colour(name), ...edge }),
       })),
       {
-        type: "custom", silent: true, data: outlines(segments, rowBytes), encode: { x: [0, 2], y: 1 },
+        type: "custom", progressive: 0, silent: true, data: segments.length > MOST_OUTLINED ? [] : outlines(segments, rowBytes), encode: { x: [0, 2], y: 1 },
         renderItem: (_params, api) => rectangle(api, { fill: "none", stroke: colour("ink"), lineWidth: 0.75, opacity: 0.55 }),
       },
       {
@@ -35,10 +41,9 @@ export function AllocatorMap({ map, pool }) {
       },
     ],
   });
-  const drawn = Object.values(blocks).reduce((sum, each) => sum + each.length, 0);
   const told = segments.slice(0, TABLE_ROWS);
-  return html`<${Chart} key=${drawn > 3000 ? "canvas" : "svg"} renderer=${drawn > 3000 ? "canvas" : "svg"} make=${make} deps=${[segments]} height=${rows * ROW_PX + 66}
-    says=${t("snapshot.says", { segments: count(segments.length), blocks: count(drawn), largest: largest ? bytes(largest.bytes) : "0 B" })} caption=${t("snapshot.caption")}
+  return html`<${Chart} key=${drawn > 3000 ? "canvas" : "svg"} renderer=${drawn > 3000 ? "canvas" : "svg"} make=${make} deps=${[segments]} height=${rows * rowPx + 66}
+    says=${t("snapshot.says", { segments: count(segments.length), blocks: count(drawn), largest: largest ? bytes(largest.bytes) : "0 B" })} caption=${t(segments.length > MOST_OUTLINED ? "snapshot.caption.dense" : "snapshot.caption")}
     columns=${[t("snapshot.segment"), { name: t("snapshot.size"), number: true }, { name: t("snapshot.blocks"), number: true }, { name: t("snapshot.free"), number: true }, { name: t("snapshot.largest"), number: true }, t("snapshot.held")]}
     rows=${told.map((each) => summary(each, map.frames))} />`;
 }
@@ -46,7 +51,8 @@ export function AllocatorMap({ map, pool }) {
 function rectangle(api, style) {
   const [x, y] = api.coord([api.value(0), api.value(1)]);
   const [end, below] = api.coord([api.value(2), api.value(1) + 1]);
-  return { type: "rect", shape: { x, y: y + 2, width: Math.max(end - x, 0.6), height: below - y - 4 }, style };
+  const gap = (below - y) / 10;
+  return { type: "rect", shape: { x, y: y + gap, width: Math.max(end - x, 0.3), height: below - y - 2 * gap }, style };
 }
 
 /** Segments beside each other, as many as a row holds, with every block's place. */
@@ -63,7 +69,7 @@ function placed(segments) {
       if (state === "free" && size > (largest?.bytes ?? 0)) largest = found;
     });
   });
-  return { blocks, rows: (starts.at(-1)?.row ?? 0) + 1, rowBytes, largest };
+  return { blocks, rows: (starts.at(-1)?.row ?? 0) + 1, rowBytes, largest, drawn: segments.reduce((sum, each) => sum + each.blocks.length, 0) };
 }
 
 function starting(segments, rowBytes) {
@@ -86,7 +92,9 @@ function outlines(segments, rowBytes) {
 
 function rowSize(segments) {
   const total = segments.reduce((sum, each) => sum + each.size_bytes, 0);
-  return Math.max(1, Math.ceil(total / ROWS), ...segments.map((each) => each.size_bytes));
+  const blocks = segments.reduce((sum, each) => sum + each.blocks.length, 0);
+  const rows = Math.min(MOST_ROWS, Math.max(FEW_ROWS, Math.ceil(blocks / BLOCKS_A_ROW)));
+  return segments.reduce((most, each) => Math.max(most, each.size_bytes), Math.max(1, Math.ceil(total / rows)));
 }
 
 function tip(block, segments, frames) {

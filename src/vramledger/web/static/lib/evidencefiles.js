@@ -7,7 +7,10 @@ const MOST_FILES = 32;
 const HEAD_BYTES = 4096;
 let held = [];
 
-/** [files, change]: [{source, name, shown, size, kind, file}]; they last as long as the page, whatever tab is shown. */
+/**
+ * [files, change]: [{source, name, shown, size, kind, file}]; they last as long as the page, whatever tab is shown.
+ * @returns {[any[], (made: (before: any[]) => any[]) => void]}
+ */
 export function useEvidenceFiles() {
   const [files, setFiles] = useState(held);
   const change = (made) => {

@@ -5,6 +5,8 @@ import { colour } from "vl/lib/colours";
 import { bytes } from "vl/lib/units";
 
 const ROW_PX = 40;
+const LINE_PX = 14;
+const LETTER_PX = 6.5;
 
 /** `rows`: {name, value, low, high, tone} in bytes, the first at the top; `line`: {name, value} across all of them. */
 export function Bars({ rows, line, says, columns, caption, shown = bytes }) {
@@ -14,7 +16,7 @@ export function Bars({ rows, line, says, columns, caption, shown = bytes }) {
     grid: { left: 8, right: 92, top: line ? 30 : 6, bottom: 6, containLabel: true },
     tooltip: tooltip({ formatter: ({ dataIndex }) => told(rows[dataIndex], shown) }),
     xAxis: axis({ type: "value", min: 0, axisLabel: { show: false }, splitLine: { show: false }, max: line ? ({ max }) => Math.max(max, line.value * 1.05) : undefined }),
-    yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisTick: { show: false }, axisLabel: { width: labelWidth(), overflow: "break", lineHeight: 14, color: colour("ink") } }),
+    yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisTick: { show: false }, axisLabel: { width: labelWidth(), overflow: "break", lineHeight: LINE_PX, interval: 0, color: colour("ink") } }),
     series: [
       {
         type: "bar", barMaxWidth: 20, cursor: "default",
@@ -29,8 +31,10 @@ export function Bars({ rows, line, says, columns, caption, shown = bytes }) {
     ],
   });
   return html`<${Chart} make=${make} deps=${[rows, line]} says=${says} columns=${columns ?? ["", { name: "B", number: true }]} caption=${caption}
-    rows=${rows.map((row) => [row.name, row.value.toLocaleString("en-US")])} height=${rows.length * ROW_PX + (line ? 40 : 14)} />`;
+    rows=${rows.map((row) => [row.name, row.value.toLocaleString("en-US")])} height=${rows.length * rowHeight(rows) + (line ? 40 : 14)} />`;
 }
 
+/** Room for the longest name in as many lines as it takes. */
+const rowHeight = (rows) => Math.max(ROW_PX, ...rows.map((row) => (Math.ceil((row.name.length * LETTER_PX) / labelWidth()) + 1) * LINE_PX));
 const labelWidth = () => (document.documentElement.clientWidth < 640 ? 112 : 240);
 const told = (row, shown) => `${safe(row.name)}<br><b>${safe(shown(row.value))}</b>${row.low < row.high ? ` (${safe(shown(row.low))} – ${safe(shown(row.high))})` : ""}`;

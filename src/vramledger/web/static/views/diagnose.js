@@ -91,7 +91,7 @@ function Facts({ failure }) {
     [t("diagnose.hostslope"), moment.host_slope_bytes_per_h === null ? null : `${bytes(moment.host_slope_bytes_per_h)}/h`],
     [t("diagnose.previous"), moment.previous_engine_s === null ? null : t("diagnose.ago", { seconds: count(Math.round(moment.previous_engine_s)) })],
   ];
-  return html`<dl class="facts">${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, tone, small]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
+  return html`<dl class="facts close">${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, tone, small]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
 }
 
 function Holders({ sums }) {

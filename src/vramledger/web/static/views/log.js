@@ -17,7 +17,7 @@ export function View({ document: log, texts }) {
   const text = source && texts?.get(source.name);
   const failures = Object.entries(log.failures);
   return html`<div class="logdocument">
-    <dl class="facts"><div><dt>${t("engine")}</dt><dd class="value">${log.engines.join(", ") || t("logview.noengine")}</dd></div>
+    <dl class="facts close"><div><dt>${t("engine")}</dt><dd class="value">${log.engines.join(", ") || t("logview.noengine")}</dd></div>
       ${log.sources.map((each) => html`<div><dt>${each.name}</dt><dd class="value">${t("logview.lines", { count: count(each.lines) })}</dd><dd class="small">${bytes(each.size_bytes)}${each.from_s !== null ? `, ${clock(each.from_s)} – ${clock(each.until_s)}` : ""}</dd></div>`)}
       <div class=${failures.length > 0 ? "bad" : "good"}><dt>${t("logview.failures")}</dt><dd class="value">${count(failures.reduce((sum, [, times]) => sum + times, 0))}</dd><dd class="small">${failures.map(([name, times]) => `${name} ${times}×`).join(", ")}</dd></div></dl>
     ${text && html`<h2>${t("logview.text")}</h2><${LogWindow} text=${text} marks=${marks} name=${source.name} />`}

@@ -100,6 +100,7 @@ function bar(api, fill, rows) {
   const [until] = api.coord([api.value(2), api.value(0)]);
   const high = Math.min(22, api.size([0, 1])[1] * 0.6);
   const step = api.size([0, 1])[1];
+  /** @type {any[]} */
   const children = [{ type: "rect", shape: { x: Math.min(from, until), y: y - high / 2, width: Math.max(Math.abs(until - from), 1.5), height: high }, style: { fill } }];
   if (api.value(0) < rows - 1) children.push({ type: "line", shape: { x1: until, y1: y + high / 2, x2: until, y2: y + step - high / 2 }, style: { stroke: colour("field"), lineDash: [3, 3] } });
   return { type: "group", children };
@@ -142,8 +143,8 @@ const isRounding = (line) => line.standing === "inside" && line.difference && li
 const share = (reason) => (reason.share === null ? "" : `${Math.round(100 * reason.share)} % `);
 
 function Budget({ budget }) {
-  const rows = [["planned_bytes", bytes], ["pool_bytes", bytes], ["num_blocks", count], ["tokens", count], ["max_concurrency", number]];
-  return html`<h2>${t("budget.title")}</h2><dl class="facts">${[["budget_bytes", bytes], ...rows].map(([name, shown]) => html`<div><dt>${t(`budget.${name}`)}</dt><dd class="value">${shown(budget[name].expected)}</dd>
+  const names = { budget_bytes: bytes, planned_bytes: bytes, pool_bytes: bytes, num_blocks: count, tokens: count, max_concurrency: number };
+  return html`<h2>${t("budget.title")}</h2><dl class="facts close">${Object.entries(names).map(([name, shown]) => html`<div><dt>${t(`budget.${name}`)}</dt><dd class="value">${shown(budget[name].expected)}</dd>
       ${budget[name].low < budget[name].high && html`<dd class="small">${shown(budget[name].low)} – ${shown(budget[name].high)}</dd>`}</div>`)}</dl>
     <p>${t("budget.measured", { names: budget.measured_terms.join(", ") || "–" })} ${budget.calculated_terms.length > 0 ? t("budget.calculated", { names: budget.calculated_terms.join(", ") }) : ""}</p><p class="dim">${budget.rule}</p>`;
 }

@@ -30,7 +30,7 @@ function Device({ device, file }) {
     <h2>${t("snapshot.title", { file, device: device.device })}</h2>
     ${failed && html`<${Request} size=${failed.size_bytes} free=${failed.device_free_bytes} frame=${failed.frame} pool=${open} />`}
     ${device.request && html`<${Asked} request=${device.request} />`}
-    <dl class="facts">
+    <dl class="facts close">
       <${Fact} name=${t("snapshot.reserved")} value=${bytes(whole("reserved_bytes"))} small=${t("snapshot.segments", { count: count(whole("num_segments")) })} />
       <${Fact} name=${t("snapshot.allocated")} value=${bytes(whole("allocated_bytes"))} small=${t("snapshot.rounding", { bytes: bytes(whole("rounding_bytes")) })} />
       <${Fact} name=${t("snapshot.free")} value=${bytes(whole("free_bytes"))} small=${t("snapshot.pieces", { count: count(whole("num_free_blocks")) })} />
