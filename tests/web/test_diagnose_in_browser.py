@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from telemetry.caching_allocator import CachingAllocator
+from vramledger.cli.app import run
 from vramledger.units import MIB
 from web_page import Page, printed
 
@@ -108,6 +110,49 @@ def test_remedies_are_sized_by_the_model_that_was_served(page: Page, tmp_path: P
     assert page.broken_rules() == []
 
 
+def test_reported_failures_have_the_class_that_the_command_gives(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of each class, as people reported them; the page goes from one to the next."""
+    reports = (ROOT / "data" / "groundtruth" / "oom-reports.jsonl").read_text(encoding="utf-8").splitlines()
+    chosen: dict[str, dict[str, Any]] = {}
+    for report in map(json.loads, reports):
+        if report["confidence"] == "high" and report["messages"]:
+            chosen.setdefault(report["class"], report)
+    assert len(chosen) >= 6
+    page.tab("diagnose")
+    found = {}
+    for name, report in chosen.items():
+        file = tmp_path / f"{name}.txt"
+        file.write_text("\n".join(report["messages"]) + "\n", encoding="utf-8")
+        drop(page, file)
+        page.here.wait_for_selector(f".answered[data-shown=now] section.command code:text('./{name}.txt')")
+        found[name] = page.here.eval_on_selector_all(
+            ".diagnosis article > .verdict .word",
+            "words => words.map(each => each.textContent.split(' · ')[0])",
+        )
+        page.here.click("ul.held button")
+    monkeypatch.chdir(tmp_path)
+    words = {None: "the class cannot be told", "none": "none of the six classes"}
+    for name, report in chosen.items():
+        run(["diagnose", f"./{name}.txt", "--json"])
+        told = [each["failure_class"] for each in json.loads(capsys.readouterr().out)["failures"]]
+        assert found[name] == [words.get(each, each) for each in told], name
+        assert {name, *report.get("class_also_accepted", ())} & set(told), name
+
+
+def test_the_address_shows_the_example_again(page: Page) -> None:
+    page.tab("diagnose")
+    page.here.click("form >> text=Show an example")
+    command = shown(page, within=".diagnosis")
+    page.waits_for("() => location.hash.includes('/')")
+    address = page.here.evaluate("location.href")
+    page.here.goto("about:blank")
+    page.here.goto(address)
+    assert shown(page, within=".diagnosis") == command
+    assert page.says(".verdict .word").startswith("decode-growth")
+
+
 def test_two_logs_of_one_name_and_a_packed_one_are_told_apart(page: Page, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -178,7 +223,11 @@ def test_an_allocator_snapshot_is_drawn_and_asked(page: Page, tmp_path: Path) ->
 
 def test_a_start_up_is_compared_with_its_plan(page: Page, tmp_path: Path, tiny_model: Path) -> None:
     log = shutil.copy(ROOT / "tests/reconciliation/recorded/sglang-cpu.log", tmp_path / "sglang.log")
-    shutil.copy(tiny_model, tmp_path / "config.json")
+    # A model without a name is called as its folder is; the page's folder has this name.
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shutil.copy(tiny_model, folder / "config.json")
+    shutil.copy(log, folder / "sglang.log")
     page.tab("diagnose")
     drop(page, Path(log))
     shown(page, within=".verdict.good")
@@ -187,14 +236,14 @@ def test_a_start_up_is_compared_with_its_plan(page: Page, tmp_path: Path, tiny_m
     page.here.get_by_label("Device").fill("cpu:24105MiB")
     press(page, "Plan against measured")
     page.waits_for("() => document.querySelector('section.command code')?.innerText.includes('24105')")
-    found = printed(shown(page, within=".reconciliation"), folder=tmp_path)
+    found = printed(shown(page, within=".reconciliation"), folder=folder)
     page.shot("diagnose-reconciliation")
     said = page.says(".reconciliation")
     assert page.says(".reconciliation .verdict .word") == found["standing"]
     for line in found["lines"]:
         assert line["name"] in said
         for reason in line["reasons"]:
-            assert reason["text"].split(": ")[0].split(",")[0][:20] in said
+            assert reason["text"] in said
     summed = page.here.eval_on_selector_all(
         "figure.chart td.n", "cells => cells.map(each => each.textContent)"
     )
@@ -204,7 +253,7 @@ def test_a_start_up_is_compared_with_its_plan(page: Page, tmp_path: Path, tiny_m
     assert {f"{each['difference']:,}" for each in ledger} <= set(summed)
     assert f"{sum(each['difference'] for each in ledger):,}" in summed
     press(page, "What the log says")
-    told = printed(shown(page, within=".logdocument"), folder=tmp_path)
+    told = printed(shown(page, within=".logdocument"), folder=folder)
     assert page.here.locator(".logdocument > .scroll").first.locator("tbody tr").count() == len(
         told["observations"]
     )

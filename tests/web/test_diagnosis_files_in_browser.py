@@ -36,55 +36,58 @@ def opened(browser: Any, file: Path, **how: Any) -> Any:
     return Page.opened(browser, file.as_uri(), shots=SHOTS, **how)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_diagnosis_with_its_lines_and_its_snapshot(
-    browser: Any, tmp_path: Path, width: int, scheme: str
-) -> None:
+LOOKS = ((1280, "light"), (390, "dark"))
+
+
+def test_a_diagnosis_with_its_lines_and_its_snapshot(browser: Any, tmp_path: Path) -> None:
     name = f"{HOSTILE.replace('/', '')}.log"
     (tmp_path / name).write_text("before\n" * 40 + OOM + "after\n" * 40, encoding="utf-8")
     snapshot_file(tmp_path / "oom.pickle")
     file = written(tmp_path, "diagnose", name, "oom.pickle")
-    with opened(browser, file, width=width, scheme=scheme) as page:
-        page.here.goto(file.as_uri())
-        page.here.wait_for_selector(".diagnosis .verdict")
-        found = printed(page.command(), folder=tmp_path)
-        (failure,) = found["failures"]
-        assert failure["meaning"] in page.says(".verdict")
-        marked = page.here.eval_on_selector_all(
-            ".logrow.mark", "rows => rows.map(each => Number(each.dataset.line))"
-        )
-        assert marked == sorted({each["line"] for each in failure["evidence"] if each["file"] == name})
-        shown = page.here.eval_on_selector_all(
-            ".logrow", "rows => rows.map(each => Number(each.dataset.line))"
-        )
-        assert shown == list(range(marked[0] - 8, marked[-1] + 9))
-        assert page.says(f".logrow[data-line='{marked[0] - 1}'] .text").endswith(HOSTILE)
-        assert page.here.query_selector("img") is None
-        assert page.here.locator(".snapshot figure.chart svg").count() >= 2
-        page.shot(f"diagnose-file-{width}-{scheme}")
-        assert page.broken_rules() == []
-        assert page.overflow_px() <= 0
+    for width, scheme in LOOKS:
+        with opened(browser, file, width=width, scheme=scheme) as page:
+            page.here.goto(file.as_uri())
+            page.here.wait_for_selector(".diagnosis .verdict")
+            page.shot(f"diagnose-file-{width}-{scheme}")
+            assert page.here.query_selector("img") is None
+            assert page.here.locator(".snapshot figure.chart svg").count() >= 2
+            assert page.broken_rules() == []
+            assert page.overflow_px() <= 0
+            lines = "rows => rows.map(each => Number(each.dataset.line))"
+            marked = page.here.eval_on_selector_all(".logrow.mark", lines)
+            shown = page.here.eval_on_selector_all(".logrow", lines)
+            command, said = page.command(), page.says(".verdict")
+            assert page.says(f".logrow[data-line='{marked[0] - 1}'] .text").endswith(HOSTILE)
+    (failure,) = printed(command, folder=tmp_path)["failures"]
+    assert failure["meaning"] in said
+    assert marked == sorted({each["line"] for each in failure["evidence"] if each["file"] == name})
+    assert shown == list(range(marked[0] - 8, marked[-1] + 9))
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
-def test_a_reconciliation(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+def test_a_reconciliation(browser: Any, tmp_path: Path) -> None:
     folder = write_config(tmp_path / HOSTILE.replace("/", "\u2215"), TINY_LLAMA).parent
     log = ROOT / "tests" / "reconciliation" / "recorded" / "sglang-cpu.log"
+    (tmp_path / "sglang.log").write_bytes(log.read_bytes())
     file = written(
-        tmp_path, "reconcile", "--log", str(log), "--model", folder.name, "--device", "cpu:24105MiB"
+        tmp_path, "reconcile", "--log", "sglang.log", "--model", folder.name, "--device", "cpu:24105MiB"
     )
-    with opened(browser, file, width=width, scheme=scheme) as page:
-        page.here.goto(file.as_uri())
-        page.here.wait_for_selector(".reconciliation .verdict")
-        found = printed(page.command(), folder=tmp_path)
-        assert page.says(".verdict .word") == found["standing"]
-        assert found["model"] in page.says(".reconciliation .verdict")
-        rows = page.here.locator(".reconciliation > .scroll tbody tr").count()
-        assert rows == len(found["lines"]) + len(found["differences"])
-        assert page.here.query_selector("img") is None
-        page.shot(f"reconcile-file-{width}-{scheme}")
-        assert page.broken_rules() == []
-        assert page.overflow_px() <= 0
+    for width, scheme in LOOKS:
+        with opened(browser, file, width=width, scheme=scheme) as page:
+            page.here.goto(file.as_uri())
+            page.here.wait_for_selector(".reconciliation .verdict")
+            page.shot(f"reconcile-file-{width}-{scheme}")
+            assert page.here.query_selector("img") is None
+            assert page.broken_rules() == []
+            assert page.overflow_px() <= 0
+            word, said, command = page.says(".verdict .word"), page.says(".reconciliation"), page.command()
+            rows = page.here.locator(".reconciliation > .scroll tbody tr").count()
+    found = printed(command, folder=tmp_path)
+    assert word == found["standing"]
+    assert found["model"] in said
+    assert rows == len(found["lines"]) + len(found["differences"])
+    for line in found["lines"]:
+        for reason in line["reasons"]:
+            assert reason["text"] in said
 
 
 def test_a_snapshot_of_many_blocks(browser: Any, tmp_path: Path) -> None:

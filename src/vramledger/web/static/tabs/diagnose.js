@@ -59,7 +59,7 @@ export function Tab({ known, state }) {
     </form>
     <div class="shown"><${Problem} message=${problem} />
       <${Parts} part=${asked.part} onChoose=${(part) => set({ part })} />
-      <${Part} key=${asked.part} asked=${settled.part === asked.part ? settled : { ...settled, part: asked.part }} files=${files} model=${model} set=${set} now=${asked} onExample=${example} />
+      <${Part} key=${asked.part} asked=${settled.part === asked.part ? settled : { ...settled, part: asked.part }} files=${files} model=${model} set=${set} now=${asked} onExample=${example} onKinds=${(kinds) => change((before) => before.map((each) => ({ ...each, kind: kinds.get(each.shown) ?? each.kind })))} />
     </div></div>`;
 }
 
@@ -84,7 +84,7 @@ function Part({ asked, ...more }) {
   return html`<${{ failure: Failure, log: LogPart, allocator: Allocator, plan: Against }[asked.part] ?? Failure} asked=${asked} ...${more} />`;
 }
 
-function Failure({ asked, files, model, onExample }) {
+function Failure({ asked, files, model, onExample, onKinds }) {
   const evidence = files.filter((each) => !DOCUMENTS.has(each.kind));
   const texts = useTexts(evidence.filter((each) => each.kind === "log"));
   const ask = evidence.length > 0 && {
@@ -92,7 +92,8 @@ function Failure({ asked, files, model, onExample }) {
     options: { device: asked.device, engine: asked.engine, settings: lines(asked.set) }, files: model ? { model } : {},
   };
   if (!ask) return html`<h1>${t("empty.title")}</h1><p>${t("empty.told")}</p><p>${t("empty.more")}</p><p><button type="button" onClick=${onExample}>${t("example")}</button></p>`;
-  return html`<${Answered} ask=${ask}>${(document) => html`<${Diagnosis} document=${document} texts=${texts} />`}<//>`;
+  const learn = ({ document }) => onKinds(new Map(document.sources?.map((each) => [each.name, each.kind])));
+  return html`<${Answered} ask=${ask} onAnswer=${learn}>${(document) => html`<${Diagnosis} document=${document} texts=${texts} />`}<//>`;
 }
 
 function LogPart({ asked, files }) {
@@ -128,11 +129,15 @@ function Against({ asked, files, model }) {
 }
 
 /** What a command answers to `ask`, shown by its child; the same question is asked once. */
-function Answered({ ask, children }) {
+function Answered({ ask, children, onAnswer }) {
   const { answer, problem, told, isRunning, start, cancel } = useRun(asking);
   const key = JSON.stringify(ask);
   const [shown, setShown] = useState("");
-  useEffect(() => { start(ask).then((found) => found && setShown(key)); }, [key]);
+  useEffect(() => { start(ask).then((found) => {
+    if (!found) return;
+    setShown(key);
+    onAnswer?.(found);
+  }); }, [key]);
   return html`<div class="answered" data-shown=${shown === key && !isRunning ? "now" : "before"}>
     <${Problem} message=${problem} />${isRunning && html`<${Progress} told=${told} onCancel=${cancel} />`}
     ${answer && html`${children(answer.document)}<${Command} line=${answer.command} />`}</div>`;

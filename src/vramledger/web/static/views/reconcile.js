@@ -69,7 +69,7 @@ function Waterfall({ found }) {
   const rows = [...steps, { name: t("reconcile.together"), from: 0, until: total, line: null }];
   const tone = (row) => (row.line === null ? "s3" : row.line.standing === "outside" ? "bad" : "good");
   const make = () => ({
-    grid: { left: 8, right: 24, top: 8, bottom: 34, containLabel: true },
+    grid: { left: 8, right: 44, top: 8, bottom: 34, containLabel: true },
     tooltip: tooltip({ formatter: ({ dataIndex }) => tip(rows[dataIndex]) }),
     xAxis: axis({ type: "value", name: t("reconcile.axis"), nameLocation: "middle", nameGap: 26, axisLabel: { formatter: (value) => signed(value, 1), hideOverlap: true, color: colour("dim") } }),
     yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisTick: { show: false }, axisLabel: { width: document.documentElement.clientWidth < 640 ? 104 : 230, overflow: "break", color: colour("ink") } }),
@@ -117,11 +117,10 @@ const SHOWN = { bytes: (value) => bytes(value), blocks: count, tokens: count, re
 
 function Section({ name, lines }) {
   const several = new Set(lines.map(ranksOf)).size > 1;
-  const isReasoned = lines.some((each) => each.reasons.length > 0);
   if (lines.length === 0) return null;
   return html`<h2>${t(`section.${name}`)}</h2>${name === "allocator" && html`<p class="dim">${t("reconcile.allocator")}</p>`}
-    <${Table} label=${t(`section.${name}`)} columns=${[t("reconcile.figure"), { name: t("reconcile.planned"), number: true }, { name: t("reconcile.measured"), number: true }, { name: t("reconcile.difference"), number: true }, t("reconcile.standing"), ...(isReasoned ? [t("reconcile.why")] : [])]}
-      rows=${lines.map((line) => row(line, several).slice(0, isReasoned ? 6 : 5))} />`;
+    <${Table} label=${t(`section.${name}`)} columns=${[t("reconcile.figure"), { name: t("reconcile.planned"), number: true }, { name: t("reconcile.measured"), number: true }, { name: t("reconcile.difference"), number: true }, t("reconcile.standing")]}
+      rows=${lines.map((line) => row(line, several))} /><${Why} lines=${lines} several=${several} />`;
 }
 
 function row(line, several) {
@@ -133,9 +132,19 @@ function row(line, several) {
     line.measured ? html`${shown(line.measured.expected)}${line.evidence && html`<div><${Evidence} evidence=${line.evidence} /></div>`}` : "",
     difference,
     html`<span class=${`standing ${TONES[line.standing]}`}>${t(`standing.${line.standing}`)}</span>`,
-    line.reasons.length > 0 ? html`<ol class="reasons">${line.reasons.map((reason) => html`<li>${share(reason)}${reason.cause}: ${reason.text}${reason.is_tested && html` <span class="dim">${t("reconcile.tested")}</span>`}
-      ${reason.evidence.length > 0 && html`<details><summary>${t("evidence")}</summary><ul>${reason.evidence.map((each) => html`<li>${each}</li>`)}</ul></details>`}</li>`)}</ol>` : "",
   ];
+}
+
+/** The reasons, once for lines that have the same. */
+function Why({ lines, several }) {
+  const groups = new Map();
+  for (const line of lines.filter((each) => each.reasons.length > 0)) {
+    const key = JSON.stringify(line.reasons);
+    groups.set(key, [...(groups.get(key) ?? []), line]);
+  }
+  return [...groups.values()].map((group) => html`<div class="why"><h3>${t("reconcile.why", { names: group.map((line) => (several ? `${line.name} (${rankName(ranksOf(line))})` : line.name)).join(", ") })}</h3>
+    <ol>${group[0].reasons.map((reason) => html`<li>${share(reason)}<b>${reason.cause}</b>: ${reason.text}${reason.is_tested && html` <span class="dim">${t("reconcile.tested")}</span>`}
+      ${reason.evidence.length > 0 && html`<details><summary>${t("evidence")}</summary><ul>${reason.evidence.map((each) => html`<li>${each}</li>`)}</ul></details>`}</li>`)}</ol></div>`);
 }
 
 /** As the terminal says it: inside, and no further off than the print's last place. */
