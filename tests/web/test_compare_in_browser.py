@@ -63,8 +63,9 @@ def facts(page: Page) -> dict[str, str]:
 
 
 def pools(document: dict[str, Any]) -> dict[str, str]:
+    """Tokens of each column's pool by its name; an engine that refuses has none."""
     return {
-        column["name"]: f"{column['plan']['kv_pool']['tokens']['expected']:,}"
+        column["name"]: f"{column['plan']['kv_pool']['tokens']['expected']:,}" if column["plan"] else "—"
         for column in document["columns"]
     }
 
@@ -206,10 +207,15 @@ def test_two_releases(page: Page, plans: Path) -> None:
 
 def test_an_address_brings_the_question_back(browser: Any, ui: Ui, page: Page) -> None:
     page.tab("compare").here.wait_for_selector("section.command")
+    page.here.get_by_text("More", exact=True).click()
+    page.here.get_by_label("Add a flag").fill("vllm:gpu_memory_utilization=0.8")
+    page.here.keyboard.press("Enter")
     page.here.get_by_label("KV cache format").select_option("fp8")
     page.waits_for("() => document.querySelector('section.command code').innerText.includes('--kv fp8')")
     page.waits_for("() => location.hash.startsWith('#compare/')")
     command, address = page.command(), page.here.url
+    assert "--flags vllm:gpu_memory_utilization=0.8" in command
+    assert facts(page) == pools(printed(command))
     with Page.opened(browser, ui.address, shots=SHOTS, width=390, scheme="dark") as other:
         other.here.goto(address)
         other.here.wait_for_selector("section.command")

@@ -51,7 +51,7 @@ export function Heat({ rows, columns = {}, onChoose }) {
     return onChoose && cell.row && canOpen(cell.row) ? html`<button type="button" class="plain whole" onClick=${() => onChoose(cell.row)}>${text}</button>` : text;
   };
   const make = () => ({
-    grid: { left: 4, right: 4, top: 4, bottom: 8, containLabel: true },
+    grid: { left: 4, right: 4, top: 12, bottom: 8, containLabel: true },
     tooltip: tooltip({ formatter: ({ data }) => hint(all[data.value[2]]) }),
     xAxis: axis({ type: "category", position: "top", data: values.map(written), splitLine: { show: false }, axisTick: { show: false }, axisLabel: { color: colour("ink"), interval: 0, rotate: values.length > 8 ? 60 : 0 } }),
     yAxis: axis({ type: "category", inverse: true, data: names, splitLine: { show: false }, axisTick: { show: false }, axisLabel: { color: colour("ink"), width: 112, overflow: "truncate" } }),
@@ -136,7 +136,7 @@ function square(api, cell, { said, shade, metric }) {
     children: [
       { type: "rect", shape: { ...box, r: 3 }, style },
       text(figure, isRoom && under ? -7 : 0, isRoom ? (width < 48 ? 11 : 12) : 9),
-      ...(isRoom && under ? [text(under, 8, 10)] : []),
+      ...(isRoom && under ? [text(width < 52 ? under.replace(/^\d+\.\d+(?= GiB)/, (amount) => String(+(+amount).toPrecision(1))) : under, 8, width < 52 ? 9 : 10)] : []),
     ],
   };
 }

@@ -32,11 +32,12 @@ export function Subject({ known, state: value, onChange }) {
     ${isOwn && html`<${Drop} label=${t("model.own")} held=${held} multiple=${true} onFiles=${take} />`}`;
 }
 
-/** A list of words that is added to and taken from: `values`, with suggestions; `all`, where given, is a word that stands for everything. */
-export function Chosen({ label, values, onChange, list, add, all, hint }) {
+/** A list of words that is added to and taken from: `values`, with suggestions; `all`, where given, is [word, text] that stands for everything. What is
+ * typed is a list with commas, unless a value may have some itself (`isWhole`). */
+export function Chosen({ label, values, onChange, list, add, all, hint, isWhole = false }) {
   const [text, setText] = useState("");
   const take = (given) => {
-    const found = given.split(",").map((each) => each.trim()).filter((each) => each && !values.includes(each));
+    const found = (isWhole ? [given] : given.split(",")).map((each) => each.trim()).filter((each) => each && !values.includes(each));
     if (found.length) onChange([...values.filter((each) => each !== all?.[0]), ...found]);
     setText("");
   };
@@ -56,4 +57,9 @@ export function Ticked({ label, values, options, onChange, hint }) {
   const set = (name, on) => onChange(options.map(([each]) => each).filter((each) => (each === name ? on : values.includes(each))));
   return html`<details class="ticked"><summary>${label}: ${values.join(", ") || "—"}</summary><fieldset><legend class="hidden">${label}</legend>${options.map(([name, text]) => html`<label class="check"><input type="checkbox" checked=${values.includes(name)} onChange=${(event) => set(name, event.target.checked)} /> ${text}</label>`)}
     ${hint && html`<p class="hint">${hint}</p>`}</fieldset></details>`;
+}
+
+/** Flags that only one engine has: "ENGINE:FLAG=VALUE". */
+export function OwnFlags({ values, onChange }) {
+  return html`<${Chosen} label=${t("flags.own")} values=${values} list=${[]} add=${t("flags.add")} hint=${t("flags.hint")} isWhole=${true} onChange=${onChange} />`;
 }

@@ -6,7 +6,7 @@ import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Drop, Pick, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
 import { planNames } from "vl/lib/plan_names";
 import { writeAddress } from "vl/lib/state";
-import { Chosen, fitting, Subject } from "vl/lib/subject";
+import { Chosen, fitting, OwnFlags, Subject } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/compare";
@@ -22,7 +22,7 @@ const SETTLED_MS = 250;
 
 const first = (known) => ({
   way: "engines", source: `builtin:${known.models.includes("Llama-3.1-8B-Instruct") ? "Llama-3.1-8B-Instruct" : known.models[0]}`, names: [], bytes: 0,
-  device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto",
+  device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto", flags: [],
 });
 
 // What was asked last, for who comes back from another tab.
@@ -55,8 +55,8 @@ function Engines({ known, asked, set, choice }) {
   const { answer, problem, isRunning, told, start, cancel } = useRun(run);
   useEffect(() => {
     if (!asked.source) return undefined;
-    const { device, engines, tp, pp, ep, context, concurrency, kv } = asked;
-    const later = setTimeout(() => start({ command: "compare", sources: [asked.source], options: { device, engine: engines, tp, pp, ep, context: String(context), concurrency, kv, exit_zero: true } }), SETTLED_MS);
+    const { device, engines, tp, pp, ep, context, concurrency, kv, flags } = asked;
+    const later = setTimeout(() => start({ command: "compare", sources: [asked.source], options: { device, engine: engines, tp, pp, ep, context: String(context), concurrency, kv, flags, exit_zero: true } }), SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
   const open = (column) => openPlan({ source: asked.source, names: asked.names, device: asked.device, engine: column.engine, flags: column.flags, concurrency: asked.concurrency });
@@ -70,6 +70,7 @@ function Engines({ known, asked, set, choice }) {
       <${Select} label=${t("compare.tp")} value=${String(asked.tp)} options=${SIZES.map(String)} onChange=${(tp) => set({ tp: Number(tp) })} />
       <${Select} label=${t("compare.pp")} value=${String(asked.pp)} options=${SIZES.map(String)} onChange=${(pp) => set({ pp: Number(pp) })} />
       <${Check} label=${t("compare.ep")} value=${asked.ep} onChange=${(ep) => set({ ep })} />
+      <details><summary>${t("more")}</summary><${OwnFlags} values=${asked.flags} onChange=${(flags) => set({ flags })} /></details>
     </form><${Shown} answer=${answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View} open=${open} /></div>`;
 }
 

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "vl/lib/dom";
 import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Field, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
-import { Chosen, fitting, Subject, Ticked } from "vl/lib/subject";
+import { Chosen, fitting, OwnFlags, Subject, Ticked } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/fit";
@@ -25,7 +25,7 @@ const ALL = "all";
 
 const first = (known) => ({
   source: `builtin:${known.models.includes("Llama-3.3-70B-Instruct") ? "Llama-3.3-70B-Instruct" : known.models[0]}`, names: [], bytes: 0, devices: USUAL, engines: ["vllm"], weights: ["stored", "fp8"], kv: ["auto", "fp8"],
-  context: 32768, contexts: ["4K", "8K", "16K", "32K", "64K", "128K"], concurrency: 8, most: 8, nodes: 1, ep: false, order: "devices", prices: "",
+  context: 32768, contexts: ["4K", "8K", "16K", "32K", "64K", "128K"], concurrency: 8, most: 8, nodes: 1, ep: false, order: "devices", prices: "", flags: [],
 });
 
 // What was asked last, for who comes back from another tab.
@@ -75,7 +75,8 @@ export function Tab({ known, state }) {
       <${Slider} label=${t("fit.most")} value=${asked.most} steps=${MOST} onChange=${(most) => set({ most, nodes: Math.ceil(most / 8) })} />
       <${Check} label=${t("fit.ep")} value=${asked.ep} onChange=${(ep) => set({ ep })} />
       <${Select} label=${t("fit.order")} value=${asked.order} options=${ORDERS.map((name) => [name, t(`fit.order.${name}`)])} onChange=${(order) => set({ order })} />
-      <${Field} label=${t("fit.prices")} hint=${t("fit.prices.hint")}>${(id) => html`<textarea id=${id} rows="3" spellcheck="false" placeholder=${"H100 SXM 80GB=2.5\nL40S=1.1"} value=${asked.prices} onInput=${(event) => set({ prices: event.target.value })}></textarea>`}<//></details>
+      <${Field} label=${t("fit.prices")} hint=${t("fit.prices.hint")}>${(id) => html`<textarea id=${id} rows="3" spellcheck="false" placeholder=${"H100 SXM 80GB=2.5\nL40S=1.1"} value=${asked.prices} onInput=${(event) => set({ prices: event.target.value })}></textarea>`}<//>
+      <${OwnFlags} values=${asked.flags} onChange=${(flags) => set({ flags })} /></details>
       <button type="submit" disabled=${!asked.source || size === 0}>${t("run")}</button>
     </form>
     <div class="shown" aria-busy=${isRunning}>${size > LARGE && !isRunning && html`<p>${t("fit.large", { count: count(size) })}</p>`}
@@ -86,7 +87,7 @@ export function Tab({ known, state }) {
 }
 
 const powers = (most) => MOST.filter((each) => each <= most);
-const common = (asked) => ({ engine: asked.engines, weights: asked.weights.join(","), kv: asked.kv.join(","), concurrency: asked.concurrency, ep: asked.ep ? "off,on" : "off", price: asked.prices.split("\n").map((each) => each.trim()).filter(Boolean), exit_zero: true });
+const common = (asked) => ({ engine: asked.engines, weights: asked.weights.join(","), kv: asked.kv.join(","), concurrency: asked.concurrency, ep: asked.ep ? "off,on" : "off", price: asked.prices.split("\n").map((each) => each.trim()).filter(Boolean), flags: asked.flags, exit_zero: true });
 
 function fitAsk(asked) {
   const { source, devices, context, most, nodes, order } = asked;

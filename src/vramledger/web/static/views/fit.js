@@ -18,6 +18,8 @@ addWords(words);
 const AT_FIRST = 20;
 const SHAPES = ["circle", "diamond", "triangle"];
 const MOST_POINTS = 3000;
+const FRONT_PX = 380;
+const LABEL_PX = 14;
 
 /** document: what `vramledger fit --json` writes. `open`, where given, shows a row in tab Plan. */
 export function View({ document: found, open }) {
@@ -48,6 +50,7 @@ function Front({ holding, open }) {
   const drawn = [...best, ...holding.filter((each) => !each.is_best)].slice(0, MOST_POINTS).filter((each) => each.plan.pool_tokens > 0);
   const losses = [0, 1, 2].filter((each) => drawn.some((one) => loss(one) === each));
   const axes = `${t(byPrice ? "fit.price.axis" : "fit.devices.axis")}, ${t("fit.tokens.axis")}`;
+  const named = apart(drawn, spent);
   const series = (each, isBest) => ({
     name: t(`fit.loss.${each}`),
     type: "scatter",
@@ -57,8 +60,7 @@ function Front({ holding, open }) {
     cursor: open ? "pointer" : "default",
     itemStyle: isBest ? { color: colour(`s${each + 1}`), borderColor: colour("ink"), borderWidth: 1 } : { color: "transparent", borderColor: colour(`s${each + 1}`), borderWidth: 1.25, opacity: 0.75 },
     data: drawn.flatMap((one, place) => (one.is_best === isBest && loss(one) === each ? [[byPrice ? spent(one) : String(spent(one)), one.plan.pool_tokens, place]] : [])),
-    label: { show: isBest, position: "right", color: colour("ink"), fontSize: 11, formatter: ({ value }) => drawn[value[2]].plan.device },
-    labelLayout: { hideOverlap: true },
+    label: { show: isBest, position: "right", color: colour("ink"), fontSize: 11, formatter: ({ value }) => (named.has(value[2]) ? drawn[value[2]].plan.device : "") },
   });
   const sizes = [...new Set(drawn.map(spent))].sort((one, other) => one - other).map(String);
   const make = () => ({
@@ -69,11 +71,24 @@ function Front({ holding, open }) {
     yAxis: axis({ type: "log", name: t("fit.tokens.axis"), nameTextStyle: { align: "left" }, axisLabel: { formatter: (value) => count(value), showMinLabel: false, showMaxLabel: false }, min: (ends) => ends.min / 1.5, max: (ends) => ends.max * 1.5 }),
     series: losses.flatMap((each) => [series(each, false), series(each, true)]),
   });
-  return html`<h2>${t("fit.best")}</h2><${Chart} make=${make} deps=${[holding]} height=${380} caption=${t("fit.best.lead", { axes })}
+  return html`<h2>${t("fit.best")}</h2><${Chart} make=${make} deps=${[holding]} height=${FRONT_PX} caption=${t("fit.best.lead", { axes })}
     onClick=${open && (({ value }) => canOpen(drawn[value[2]].plan) && open(drawn[value[2]].plan))}
     says=${t("fit.best.says", { count: count(holding.length), front: best.slice(0, AT_FIRST).map(({ plan }) => `${label(plan)} ${plan.weights} / ${plan.kv} ${count(plan.pool_tokens ?? 0)}`).join(", ") })}
     columns=${[t("fit.column.plan"), t("fit.column.split"), t("fit.column.formats"), ...(byPrice ? [{ name: t("fit.column.price"), number: true }] : []), { name: t("fit.column.tokens"), number: true }]}
     rows=${best.map(({ plan }) => [label(plan), split(plan), formats(plan), ...(byPrice ? [number(plan.price)] : []), count(plan.pool_tokens ?? 0)])} />`;
+}
+
+/** Places of the marks on the front that are named: of those that are drawn too close above each other, the one with most tokens. */
+function apart(drawn, spent) {
+  const tokens = drawn.map((each) => each.plan.pool_tokens);
+  const step = (Math.log(Math.max(...tokens) / Math.min(...tokens)) + Math.log(2.25)) * (LABEL_PX / (FRONT_PX - 106));
+  const places = [...drawn.keys()].filter((place) => drawn[place].is_best).sort((one, other) => tokens[other] - tokens[one]);
+  const found = new Set();
+  for (const place of places) {
+    const isFree = ![...found].some((other) => spent(drawn[other]) === spent(drawn[place]) && Math.log(tokens[other] / tokens[place]) < step);
+    if (isFree) found.add(place);
+  }
+  return found;
 }
 
 function mark({ plan, is_best: isBest }) {

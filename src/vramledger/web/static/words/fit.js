@@ -13,8 +13,8 @@ export default {
     "fit.none": "No plan holds.", "fit.shown": "{shown} of {count} are shown.", "fit.all.show": "Show all {count}", "fit.cut": "The command was asked for {shown} of {count}.",
     "fit.column.plan": "devices", "fit.column.split": "tp × pp", "fit.column.formats": "weights / KV", "fit.column.tokens": "tokens", "fit.column.range": "low to high", "fit.column.requests": "requests at once", "fit.column.price": "price", "fit.column.front": "front", "fit.column.engine": "engine", "fit.column.short": "short by", "fit.column.owner": "by", "fit.column.reason": "reason", "fit.column.count": "plans", "fit.column.context": "context",
     "fit.front.yes": "on the front", "heat.title": "Where it holds: devices by formats", "heat.across": "Columns", "heat.metric": "In a cell", "heat.metric.tokens": "tokens in the pool", "heat.metric.requests": "requests at once", "heat.metric.devices": "devices it takes",
-    "heat.across.context": "context", "heat.across.formats": "weights / KV", "heat.across.devices": "number of devices", "heat.across.engine": "engine", "heat.lead": "Each cell is the plan that holds with the fewest devices, and of those the one with most {metric}. Darker is more. ✕ lacks the bytes below it, ? cannot be told, – is refused or not planned.",
-    "heat.lead.devices": "Each cell is the fewest devices on which a plan holds. Darker is more. ✕ lacks the bytes below it, ? cannot be told, – is refused or not planned.",
+    "heat.across.context": "context", "heat.across.formats": "weights / KV", "heat.across.devices": "number of devices", "heat.across.engine": "engine", "heat.lead": "Each cell is the plan that holds with the fewest devices, of all that were asked for, and of those the one with most {metric}. The stronger the colour, the more. ✕ lacks the bytes below it, ? cannot be told, – is refused or not planned.",
+    "heat.lead.devices": "Each cell is the fewest devices on which a plan holds, of all that were asked for. The stronger the colour, the more. ✕ lacks the bytes below it, ? cannot be told, – is refused or not planned.",
     "heat.says": "Rows are devices, columns {across}: {holds} of {all} cells hold.", "heat.cell.none": "refused, or not planned", "heat.row": "device",
   },
   ko: {
@@ -30,8 +30,8 @@ export default {
     "fit.none": "가능한 plan이 없습니다.", "fit.shown": "{count}개 중 {shown}개를 표시합니다.", "fit.all.show": "{count}개 모두 보기", "fit.cut": "명령에서 {count}개 중 {shown}개를 요청했습니다.",
     "fit.column.plan": "device", "fit.column.split": "tp × pp", "fit.column.formats": "weights / KV", "fit.column.tokens": "token 수", "fit.column.range": "low ~ high", "fit.column.requests": "동시 요청 수", "fit.column.price": "가격", "fit.column.front": "front", "fit.column.engine": "engine", "fit.column.short": "부족", "fit.column.owner": "원인", "fit.column.reason": "이유", "fit.column.count": "plan 수", "fit.column.context": "context",
     "fit.front.yes": "front", "heat.title": "어디에서 가능한가: device와 format", "heat.across": "열", "heat.metric": "칸의 값", "heat.metric.tokens": "pool의 token 수", "heat.metric.requests": "동시 요청 수", "heat.metric.devices": "필요한 device 수",
-    "heat.across.context": "context", "heat.across.formats": "weights / KV", "heat.across.devices": "device 수", "heat.across.engine": "engine", "heat.lead": "각 칸은 가장 적은 device로 가능한 plan이고, 그중 {metric}가 가장 큰 것입니다. 진할수록 많습니다. ✕는 아래 적힌 byte만큼 부족, ?는 판단할 수 없음, –는 거부되었거나 계산하지 않은 것입니다.",
-    "heat.lead.devices": "각 칸은 plan이 가능한 가장 적은 device 수입니다. 진할수록 많습니다. ✕는 아래 적힌 byte만큼 부족, ?는 판단할 수 없음, –는 거부되었거나 계산하지 않은 것입니다.",
+    "heat.across.context": "context", "heat.across.formats": "weights / KV", "heat.across.devices": "device 수", "heat.across.engine": "engine", "heat.lead": "각 칸은 요청한 모든 plan 중 가장 적은 device로 가능한 것이고, 그중 {metric}가 가장 큰 것입니다. 색이 강할수록 많습니다. ✕는 아래 적힌 byte만큼 부족, ?는 판단할 수 없음, –는 거부되었거나 계산하지 않은 것입니다.",
+    "heat.lead.devices": "각 칸은 요청한 모든 plan 중 가능한 가장 적은 device 수입니다. 색이 강할수록 많습니다. ✕는 아래 적힌 byte만큼 부족, ?는 판단할 수 없음, –는 거부되었거나 계산하지 않은 것입니다.",
     "heat.says": "행은 device, 열은 {across}: {all}칸 중 {holds}칸이 가능.", "heat.cell.none": "거부되었거나 계산하지 않음", "heat.row": "device",
   },
 };
