@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import tomllib
+import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 from tools.distributions import Distributions
 
 import vramledger
-from clean_install import CleanInstall, required_by
+from clean_install import PATIENCE_S, CleanInstall, required_by
 from vramledger.cli.app import _COMMANDS as COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +122,33 @@ def test_a_release_is_gone_through_on_paper(installed: CleanInstall, tmp_path: P
 
 def test_a_tenants_key_is_made(installed: CleanInstall, tmp_path: Path) -> None:
     assert re.search(r"[0-9a-f]{12}:[0-9a-f]{64}", installed.run("gateway-key", "alice", cwd=tmp_path).stdout)
+
+
+@pytest.mark.skipif(
+    "VRAMLEDGER_NETWORK" not in os.environ, reason="installs from an index: make release-check"
+)
+def test_the_oldest_series_that_are_allowed_will_do(built: Distributions, tmp_path: Path) -> None:
+    """click 8.1 beside today's, and so on: the lower bounds of pyproject.toml are no guesses."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*declared["dependencies"], *declared["optional-dependencies"]["web"]]
+    (tmp_path / "oldest.txt").write_text("\n".join(map(oldest, lines)) + "\n", encoding="utf-8")
+    venv.create(tmp_path / "oldest", with_pip=True)
+    python = str(tmp_path / "oldest" / "bin" / "python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    wanted = ["--constraint", str(tmp_path / "oldest.txt"), f"{built.wheel}[web]"]
+    subprocess.run([*pip, *wanted], check=True, timeout=PATIENCE_S)
+    old = CleanInstall(tmp_path / "oldest")
+    helped = old.python_run("-I", "-c", HELPS, *COMMANDS, cwd=tmp_path)
+    assert helped.returncode == 0, helped.stderr
+    assert {code for code, _ in json.loads(helped.stdout)["helps"].values()} == {0}
+    for name, question in QUESTIONS.items():
+        done = old.run(*question, "--json", cwd=tmp_path)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+def oldest(line: str) -> str:
+    """The series that a lower bound begins with: "click>=8.1" is "click==8.1.*"."""
+    requirement = Requirement(line)
+    (bound,) = requirement.specifier
+    series = ".".join(bound.version.split(".")[:2])
+    return f"{requirement.name}=={series}.*"
