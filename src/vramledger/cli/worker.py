@@ -25,7 +25,7 @@ _LARGEST_DATA_BYTES = 6 * 1024**3
 _SYSTEM = ("/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/cpuinfo", "/sys/devices/system", "/sys/fs/cgroup", "/usr/share/zoneinfo", "/etc/localtime")  # fmt: skip
 _REFUSED = frozenset(
     ["socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg", "subprocess.Popen",
-     "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.link", "os.symlink", "os.putenv", "os.kill", "os.killpg",
+     "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.link", "os.symlink", "os.kill", "os.killpg",
      "os.setxattr", "os.chroot", "sqlite3.connect", "pty.spawn", "shutil.chown"]
 )  # fmt: skip
 _CHANGES = frozenset(
