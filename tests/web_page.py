@@ -26,7 +26,32 @@ class Ui(NamedTuple):
 
     address: str
     token: str
-    pid: int
+    process: subprocess.Popen[str]
+
+    def workers(self) -> list[list[str]]:
+        """The command lines of the processes that it runs, the one that is kept warm first."""
+        return [words for _, words in self._children()]
+
+    def worker_pids(self) -> list[int]:
+        return [pid for pid, _ in self._children()]
+
+    def _children(self) -> list[tuple[int, list[str]]]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = re.search(r"^PPid:\t(\d+)$", (folder / "status").read_text(), re.MULTILINE)
+                words = (folder / "cmdline").read_bytes().decode().split("\0")[:-1]
+            except OSError:
+                continue
+            if parent is not None and int(parent[1]) == self.process.pid and words:
+                found.append((int(folder.name), words))
+        return sorted(found)
+
+    def ended(self) -> str:
+        """End it; what it said beside its address."""
+        self.process.terminate()
+        _, said = self.process.communicate(timeout=60)
+        return said
 
     def run(self, ask: dict[str, object]) -> dict[str, Any]:
         """What `/api/run` answers at the end."""
@@ -53,7 +78,7 @@ def serving(folder: Path, *options: str) -> Iterator[Ui]:
             with urllib.request.urlopen(address, timeout=60) as page:
                 token = re.search(r'vramledger-token" content="([^"]+)"', page.read().decode())
             assert token is not None
-            yield Ui(address=address, token=token[1], pid=process.pid)
+            yield Ui(address=address, token=token[1], process=process)
         finally:
             process.terminate()
             process.wait(60)

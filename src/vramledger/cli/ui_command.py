@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from vramledger.cli.measure_command import token_of
 from vramledger.cli.options import GENERAL, GroupedCommand, GroupedOption
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import uvicorn
 
 _HELP = """The page: plan with sliders, compare, fit, capacity, a live engine, diagnose. Local, without any network.
 
@@ -66,17 +59,18 @@ def run_ui(
 
     try:
         import starlette as _starlette
-        import uvicorn
+        import uvicorn as _uvicorn
     except ImportError:
         raise InputError(
             "the page needs the extra `web`: pip install 'vramledger[web]'", extra="web"
         ) from None
     from vramledger.web.app import make_app, names_of
     from vramledger.web.guard import Door
+    from vramledger.web.server import Server
     from vramledger.web.sights import sights
     from vramledger.web.workers import Workers
 
-    del _starlette
+    del _starlette, _uvicorn
     for variable in (token_env, gateway_token_env):
         token_of(variable)
     is_local = host in _LOOPBACK
@@ -114,38 +108,22 @@ def run_ui(
     ):
         # Without the folder where this was started among the places that modules come from (-P): a worker may read those.
         worker = [sys.executable, "-P", "-m", "vramledger.cli.worker", folder]
-        app = make_app(
+        app, end = make_app(
             door=door,
             workers=Workers(worker),
             folder=Path(folder),
             sights=seen,
             command=[sys.executable, "-P", "-m", "vramledger"],
         )
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_level="error",
-                access_log=False,
-                server_header=False,
-                lifespan="on",
-                timeout_graceful_shutdown=3,
-                ws="none",
-                h11_max_incomplete_event_size=32_768,
-                limit_concurrency=200,
-            )
-        )
+        server = Server(app, end=end)
         write_message(f"the page is at {address} (Ctrl-C ends it)")
         try:
-            _serve(server, listening, (lambda: _show(address)) if open_page else None)
+            if open_page:
+                _show(address)
+            server.run(sockets=[listening])
         finally:
             listening.close()
     return 0
-
-
-def _serve(server: uvicorn.Server, listening: object, then: Callable[[], None] | None) -> None:
-    if then is not None:
-        then()
-    server.run(sockets=[listening])  # type: ignore[list-item]
 
 
 def _show(address: str) -> None:

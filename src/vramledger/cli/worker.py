@@ -32,6 +32,7 @@ _CHANGES = frozenset(
     ["os.remove", "os.rename", "os.rmdir", "os.chmod", "os.chown", "os.truncate", "os.mkdir", "os.utime"]
 )
 _PARENT_S = 1.0
+_TERMINATED = 128 + 15
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,7 +68,7 @@ def confine(folders: Sequence[Path]) -> None:
             path, mode, flags = facts
             if isinstance(path, int):
                 return
-            real = os.path.realpath(os.fsdecode(path))
+            real = _real(path)
             may = _writes(mode, flags)
             if may and not (
                 _within(real, writable)
@@ -80,13 +81,13 @@ def confine(folders: Sequence[Path]) -> None:
         elif event in _REFUSED:
             raise PermissionError(13, "the page's commands reach no other program or machine")
         elif event in {"os.listdir", "os.scandir"} and facts[0] is not None and not isinstance(facts[0], int):
-            if not _within(os.path.realpath(os.fsdecode(facts[0])), readable + writable):
+            if not _within(_real(facts[0]), readable + writable):
                 raise PermissionError(13, "not to be read from the page", os.fsdecode(facts[0]))
         elif event in _CHANGES:
             for path in facts[: 2 if event == "os.rename" else 1]:
                 if isinstance(path, int):
                     continue
-                real = os.path.realpath(os.fsdecode(path))
+                real = _real(path)
                 if not (_within(real, writable) or (_within(real, [package]) and "__pycache__" in real)):
                     raise PermissionError(13, "not to be changed from the page", os.fsdecode(path))
 
@@ -106,19 +107,26 @@ def _compiled() -> list[str]:
     return [os.path.realpath(folder)]
 
 
+_asking = threading.local()
+
+
+def _real(path: Any) -> str:
+    """Where a path leads, asked for by us and so without anything hidden: a link that leads out would else seem to lead nowhere."""
+    before, _asking.now = getattr(_asking, "now", False), True
+    try:
+        return os.path.realpath(os.fsdecode(path))
+    finally:
+        _asking.now = before
+
+
 def _hide(readable: Sequence[str]) -> None:
     """What is outside does not seem to be there: no event tells of a question about a file, and its answer would."""
     real_stat, real_lstat, real_access = os.stat, os.lstat, os.access
-    asking = threading.local()
 
     def is_seen(path: Any) -> bool:
-        if isinstance(path, int) or getattr(asking, "now", False):
+        if isinstance(path, int) or getattr(_asking, "now", False):
             return True
-        asking.now = True
-        try:
-            real = os.path.realpath(os.fsdecode(path))
-        finally:
-            asking.now = False
+        real = _real(path)
         # A folder on the way to what may be read is no secret.
         return _within(real, readable) or any(root.startswith(real.rstrip("/") + "/") for root in readable)
 
@@ -196,6 +204,8 @@ def _answer(
         try:
             code = run(arguments)
         except SystemExit as ended:
+            if ended.code == _TERMINATED:
+                raise
             code = ended.code if isinstance(ended.code, int) else 1
         except (MemoryError, RecursionError) as problem:
             code = 1

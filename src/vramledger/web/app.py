@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -24,9 +25,11 @@ from vramledger.web.uploads import Uploads
 from vramledger.web.workers import Busy, Reply, Workers
 
 
-def make_app(*, door: Door, workers: Workers, folder: Path, sights: Sights, command: Sequence[str]) -> App:
-    """The whole server as an ASGI application; `folder` is where uploads go, which the caller removes. `sights` are what may be looked at
-    while it runs, and `command` starts `vramledger` for that."""
+def make_app(
+    *, door: Door, workers: Workers, folder: Path, sights: Sights, command: Sequence[str]
+) -> tuple[App, Callable[[], Awaitable[None]]]:
+    """The whole server as an ASGI application, and what ends all that it runs; `folder` is where uploads go, which the caller removes. `sights`
+    are what may be looked at while it runs, and `command` starts `vramledger` for that."""
     uploads = Uploads(folder)
     lookout = Lookout(command, sights, uploads)
     written, policy = page(door.token)
@@ -59,6 +62,8 @@ def make_app(*, door: Door, workers: Workers, folder: Path, sights: Sights, comm
             )
         except VramledgerError as problem:
             return answer({"error": problem.message}, 400)
+        except ClientDisconnect:
+            return answer({"error": "the file was cut off"}, 400)
         return answer({"id": added.id, "names": added.names, "bytes": added.size_bytes})
 
     async def run(request: Request) -> Response:
@@ -76,7 +81,10 @@ def make_app(*, door: Door, workers: Workers, folder: Path, sights: Sights, comm
         try:
             yield
         finally:
-            await workers.end()
+            await end()
+
+    async def end() -> None:
+        await asyncio.gather(workers.end(), lookout.end())
 
     app = Starlette(
         routes=[
@@ -89,7 +97,7 @@ def make_app(*, door: Door, workers: Workers, folder: Path, sights: Sights, comm
         ],
         lifespan=alive,
     )
-    return Guard(app, door=door, policy=policy)
+    return Guard(app, door=door, policy=policy), end
 
 
 async def _answered(workers: Workers, line: CommandLine) -> AsyncIterator[bytes]:

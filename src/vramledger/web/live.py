@@ -36,6 +36,13 @@ class Lookout:
         self._sights = sights
         self._uploads = uploads
         self._running = 0
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._is_ending = False
+
+    async def end(self) -> None:
+        """End all that look; who is told by them is told so."""
+        self._is_ending = True
+        await asyncio.gather(*(ended(process) for process in self._processes))
 
     def routes(self) -> list[Route]:
         return [
@@ -83,8 +90,7 @@ class Lookout:
         except TimeoutError:
             return answer(_untold(1, f"not measured within {MEASURE_S} s"))
         finally:
-            self._running -= 1
-            await asyncio.shield(ended(process))
+            await self._done(process)
         code = process.returncode or 0
         document = document_in(out)
         kept = await self._kept(out) if code == 0 and document is not None else None
@@ -99,6 +105,9 @@ class Lookout:
         )
 
     async def _looks(self, line: CommandLine) -> AsyncIterator[bytes]:
+        if self._is_ending:
+            yield _end(1, "the page's server ends")
+            return
         if self._running >= MOST_AT_ONCE:
             yield _end(75, f"{MOST_AT_ONCE} pages look on already: close one")
             return
@@ -123,11 +132,10 @@ class Lookout:
             await hearing
             yield _end(process.returncode or 0, said(b"".join(heard).decode("utf-8", "replace")))
         finally:
-            self._running -= 1
-            await asyncio.shield(ended(process))
+            await self._done(process)
 
     async def _started(self, line: CommandLine) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *self._command,
             *line.arguments,
             stdin=asyncio.subprocess.DEVNULL,
@@ -136,6 +144,14 @@ class Lookout:
             limit=LARGEST_LINE_BYTES,
             start_new_session=True,
         )
+        self._processes.add(process)
+        return process
+
+    async def _done(self, process: asyncio.subprocess.Process | None) -> None:
+        self._running -= 1
+        if process is not None:
+            self._processes.discard(process)
+        await asyncio.shield(ended(process))
 
     async def _kept(self, document: bytes) -> Upload:
         async def whole() -> AsyncIterator[bytes]:

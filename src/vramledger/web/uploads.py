@@ -46,6 +46,7 @@ class Uploads:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._held: dict[str, Upload] = {}
+        self._coming_bytes = 0
 
     def find(self, key: str) -> Upload:
         """What was dropped under this id. Raises InputError where it is not held (any more)."""
@@ -77,22 +78,30 @@ class Uploads:
         # A model without a name of its own is called as its folder is.
         folder = self._root / key / "model"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = dict.fromkeys((*(before.names if before is not None else ()), kept_as))
-        path = folder / kept_as
+        part = folder / f".{secrets.token_urlsafe(6)}.part"
         size = 0
         try:
-            with path.open("wb") as file:
+            with part.open("xb") as file:
                 async for chunk in chunks:
                     size += len(chunk)
+                    self._coming_bytes += len(chunk)
                     self._refuse_too_much(size)
                     file.write(chunk)
                 if stated_bytes is not None and stated_bytes > size:
                     file.truncate(stated_bytes)
-        except BaseException:
-            path.unlink(missing_ok=True)
+            if before is not None:
+                before = self.find(key)  # others may have come meanwhile, or all of them gone
+            part.replace(folder / kept_as)
+        except BaseException as problem:
+            part.unlink(missing_ok=True)
             if before is None:
                 shutil.rmtree(folder.parent, ignore_errors=True)
+            if isinstance(problem, OSError):
+                raise InputError(f"the file cannot be kept: {problem.strerror or problem}") from None
             raise
+        finally:
+            self._coming_bytes -= size
+        names = dict.fromkeys((*(before.names if before is not None else ()), kept_as))
         total = size + (before.size_bytes if before is not None else 0)
         added = Upload(id=key, folder=folder, names=tuple(names), size_bytes=total)
         self._held.pop(key, None)
@@ -106,6 +115,8 @@ class Uploads:
                 f"more than {LARGEST_FILE_BYTES // 1024**2} MiB: give the file to the command instead",
                 size=size,
             )
+        if self._coming_bytes > LARGEST_TOTAL_BYTES:
+            raise InputError("more files come at once than there is room for: send them one after the other")
 
     def _forget_the_oldest(self) -> None:
         while len(self._held) > MOST_UPLOADS or (

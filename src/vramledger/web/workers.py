@@ -51,21 +51,26 @@ class Workers:
         self._warm: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[None]] = set()
+        self._alone: set[asyncio.subprocess.Process] = set()
         self._long = 0
+        self._is_ending = False
 
     async def start(self) -> None:
         """Have the warm one ready before it is asked."""
         self._warm = await self._started()
 
     async def end(self) -> None:
-        """End the warm one; long ones end with who asked."""
-        for running in self._running:
-            running.cancel()
-        await ended(self._warm)
-        self._warm = None
+        """End all that run; who asked is told so. None is started afterwards."""
+        self._is_ending = True
+        await asyncio.gather(ended(self._warm), *(ended(process) for process in self._alone))
+        if self._running:
+            await asyncio.wait(self._running)
 
     async def run(self, arguments: Sequence[str], *, is_long: bool) -> AsyncIterator[Told | Reply]:
         """How far it is, any number of times, then the reply. Leaving early ends the command. Raises Busy."""
+        if self._is_ending:
+            yield Reply(exit_code=_NO_ANSWER, out="", err="vramledger: the page's server ends\n")
+            return
         if is_long:
             async for said in self._run_alone(arguments):
                 yield said
@@ -91,13 +96,18 @@ class Workers:
         async with self._turn:
             if left.is_set():
                 return
+            if self._is_ending:
+                heard.put_nowait(
+                    Reply(exit_code=_NO_ANSWER, out="", err="vramledger: the page's server ends\n")
+                )
+                return
             if self._warm is None or self._warm.returncode is not None:
                 self._warm = await self._started()
             is_whole = False
             async for each in _said(self._warm, arguments, QUICK_S):
                 heard.put_nowait(each)
                 is_whole = isinstance(each, Reply) and each.exit_code != _NO_ANSWER
-            if not is_whole:
+            if not is_whole and not self._is_ending:
                 await ended(self._warm)
                 self._warm = await self._started()
 
@@ -108,10 +118,13 @@ class Workers:
         process = None
         try:
             process = await self._started()
+            self._alone.add(process)
             async for said in _said(process, arguments, LONG_S):
                 yield said
         finally:
             self._long -= 1
+            if process is not None:
+                self._alone.discard(process)
             await asyncio.shield(ended(process))
 
     async def _started(self) -> asyncio.subprocess.Process:
