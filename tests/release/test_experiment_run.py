@@ -125,10 +125,15 @@ def test_what_is_ended_in_the_middle_is_gone_on_with(tmp_path: Path) -> None:
     assert (out / "measurement.json").exists()
 
     # All is done: the engine is gone by now, and nobody needs it.
-    code, text, said = ended(started(out, *target, "--json"))
+    page = tmp_path / "page.html"
+    code, text, said = ended(started(out, *target, "--json", "--html", str(page)))
     assert code == 0
     assert "was over before" in said
     assert json.loads(text) == after
+    assert page.read_bytes() == (out / "report.html").read_bytes()
+    code, _, said = ended(started(out, *target, "--html", plan))
+    assert code == 2
+    assert "--html names the source" in said
 
 
 @pytest.mark.timeout(900)

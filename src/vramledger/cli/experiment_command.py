@@ -53,10 +53,12 @@ def run_experiment_command(
     key_env: str | None,
     out: Path,
     manifest: Path | None,
+    html_file: str | None,
     **options: Any,
 ) -> int:
     """The callback of the command."""
     import vramledger
+    from vramledger.cli.document_files import check_out
     from vramledger.cli.progress import Watch
     from vramledger.cli.termination import ends_when_told
     from vramledger.experiment.extra import not_installed
@@ -68,6 +70,8 @@ def run_experiment_command(
         raise not_installed(problem) from None
     from vramledger.telemetry.engine_process import EngineDied
 
+    sources = (plan_file, options["workload"], None if manifest is None else str(manifest))
+    check_out(html_file, sources, flag="--html")
     names = ("target", "launch", "model", "engine", "engine_url", "gateway_url", "fresh", "ready_s")
     order = Order(
         plan=plan_of(plan_file, quick=quick, options=options),
@@ -79,7 +83,7 @@ def run_experiment_command(
     )
     try:
         with ends_when_told(), Watch() as watch:
-            heard = _Heard(out, watch)
+            heard = _Heard(out, watch, html_file)
             found = run_experiment(order, told=watch.begin, kept=heard)
     except EngineDied as problem:
         return _died(problem, as_json=as_json)
@@ -88,7 +92,7 @@ def run_experiment_command(
         raise
     if not heard.kept:
         _say_that_it_is_over(out)
-    _print(found, out, as_json=as_json)
+    _print(found, out, html_file, as_json=as_json)
     return exit_code(found)
 
 
@@ -163,14 +167,14 @@ def _say_that_it_is_over(out: Path) -> None:
 class _Heard:
     """Says what was kept, and writes the page anew after every step, so that there is one of what goes on or was ended."""
 
-    def __init__(self, out: Path, watch: Watch) -> None:
+    def __init__(self, out: Path, watch: Watch, html_file: str | None) -> None:
         self._out = out
+        self._html_file = html_file
         self._watch = watch
         self.kept = 0
 
     def __call__(self, found: Experiment, kept: StepState | Stage) -> None:
         from vramledger.experiment.result import StepState
-        from vramledger.report.experiment_page import write_experiment_page
         from vramledger.report.experiment_progress import progress_text
 
         self.kept += 1
@@ -178,7 +182,7 @@ class _Heard:
         if text is not None:
             self._watch.keep(f"{datetime.now(UTC):%H:%M:%S} {text}")
         if isinstance(kept, StepState) and kept.state != "open" and not _is_of_failure(found, kept):
-            write_experiment_page(self._out, found)
+            _write_page(found, self._out, self._html_file)
 
 
 def _is_of_failure(found: Experiment, kept: StepState) -> bool:
@@ -208,13 +212,22 @@ def _write_audit(out: Path) -> None:
     write_document_file(document, out / AUDIT)
 
 
-def _print(found: Experiment, out: Path, *, as_json: bool) -> None:
-    from vramledger.cli.output import page_width, write_document, write_page
+def _write_page(found: Experiment, out: Path, html_file: str | None) -> None:
+    """The page into the experiment's folder, and the same where --html says."""
     from vramledger.report.experiment_page import write_experiment_page
+    from vramledger.whole_file import write_whole
+
+    page = write_experiment_page(out, found)
+    if html_file is not None:
+        write_whole(Path(html_file), page.read_bytes())
+
+
+def _print(found: Experiment, out: Path, html_file: str | None, *, as_json: bool) -> None:
+    from vramledger.cli.output import page_width, write_document, write_page
     from vramledger.report.experiment_text import experiment_lines
 
     _write_audit(out)
-    write_experiment_page(out, found)
+    _write_page(found, out, html_file)
     if as_json:
         write_document(found)
     else:
@@ -280,5 +293,8 @@ command = GroupedCommand(
         ),
         GroupedOption(["fresh", "--fresh"], is_flag=True, help="Begin anew; what is in the folder is kept as DIR.1.", group=OUTPUT),
         json_option(),
+        GroupedOption(
+            ["html_file", "--html"], metavar="FILE", help="Write the page of the folder, report.html, into FILE too.", group=OUTPUT,
+        ),
     ],
 )  # fmt: skip
