@@ -55,4 +55,6 @@ def document_in(text: bytes) -> msgspec.Raw | None:
 
 def said(text: str) -> str:
     """What a command said beside its answer, as one sentence."""
-    return " ".join(part.removeprefix("vramledger: ") for part in text.splitlines() if part.strip())
+    # Of an option that is wrong the usage comes first, which the page has no use for.
+    told = text.rpartition("\nError: ")[2]
+    return " ".join(part.removeprefix("vramledger: ") for part in told.splitlines() if part.strip())
