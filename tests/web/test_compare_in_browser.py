@@ -205,6 +205,42 @@ def test_two_releases(page: Page, plans: Path) -> None:
     assert page.broken_rules() == []
 
 
+def test_manifests_with_a_limit_that_trips(page: Page, plans: Path, tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        words = [
+            "--plan",
+            str(plans / f"{name}.json"),
+            "--engine-revision",
+            "a" * 40,
+            "--allow-unpinned",
+            "-o",
+            f"{name}.json",
+        ]
+        ran(tmp_path, "manifest", *words)
+    page.tab("compare")
+    page.here.get_by_label("What to compare").select_option("releases")
+    page.here.get_by_label("A: a manifest, or a plan").set_input_files(tmp_path / "after.json")
+    page.here.wait_for_selector(".drop:has-text('after.json')")
+    page.here.get_by_label("B: a manifest, or a plan").set_input_files(tmp_path / "before.json")
+    for limit in ("kv_tokens < -2%", "weights > +1GiB", "no_such > 1"):
+        page.here.get_by_label("Add a threshold").fill(limit)
+        page.here.keyboard.press("Enter")
+    page.here.wait_for_selector(".problem:has-text('no_such')")
+    page.here.get_by_label("Remove no_such > 1").click()
+    page.here.wait_for_selector(".verdict.bad")
+    page.waits_for("() => !document.querySelector('.problem')")
+    document = printed(page.command(), folder=tmp_path)
+    assert document["before"]["kind"] == document["after"]["kind"] == "manifest"
+    shown = page.here.locator(".verdict").all_inner_texts()
+    assert [text.splitlines()[0] for text in shown] == [
+        "tripped: kv_tokens < -2%",
+        "within its limit: weights > +1GiB",
+    ]
+    assert [text.splitlines()[-1] for text in shown] == [each["why"] for each in document["thresholds"]]
+    page.shot("compare-limits")
+    assert page.broken_rules() == []
+
+
 def test_an_address_brings_the_question_back(browser: Any, ui: Ui, page: Page) -> None:
     page.tab("compare").here.wait_for_selector("section.command")
     page.here.get_by_text("More", exact=True).click()

@@ -108,15 +108,18 @@ function Plans({ kept, choice }) {
 }
 
 function Releases({ choice }) {
-  const [sides, setSides] = useState({ before: null, after: null });
+  const [sides, setSides] = useState({ before: null, after: null, limits: [] });
+  // Files arrive when they were sent, whatever else was changed meanwhile.
+  const set = (more) => setSides((now) => ({ ...now, ...more }));
   const { answer, problem, isRunning, told, start, cancel } = useRun(run);
   useEffect(() => {
-    if (sides.before && sides.after) start({ command: "diff", sources: [sides.before.source, sides.after.source] });
+    if (sides.before && sides.after) start({ command: "diff", sources: [sides.before.source, sides.after.source], options: { expressions: sides.limits } });
   }, [sides]);
   const isWhole = sides.before && sides.after;
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
-      <${Drop} label=${t("compare.before")} held=${sides.before} accept=".json" onFiles=${(before) => setSides({ ...sides, before })} />
-      <${Drop} label=${t("compare.after")} held=${sides.after} accept=".json" onFiles=${(after) => setSides({ ...sides, after })} />
+      <${Drop} label=${t("compare.before")} held=${sides.before} accept=".json" onFiles=${(before) => set({ before })} />
+      <${Drop} label=${t("compare.after")} held=${sides.after} accept=".json" onFiles=${(after) => set({ after })} />
+      <${Chosen} label=${t("diff.thresholds")} values=${sides.limits} list=${[]} add=${t("diff.threshold.add")} hint=${t("diff.threshold.hint")} isWhole=${true} onChange=${(limits) => set({ limits })} />
     </form><${Shown} answer=${isWhole ? answer : null} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${Diff} before=${!isWhole && html`<p>${t("compare.release.none")}</p>`} /></div>`;
 }
 

@@ -67,7 +67,7 @@ export function Tab({ known, state }) {
       <${Slider} label=${t("context")} value=${asked.context} steps=${CONTEXTS} shown=${count} onChange=${(context) => set({ context })} />
       <${Slider} label=${t("concurrency")} value=${asked.concurrency} steps=${AT_ONCE} onChange=${(concurrency) => set({ concurrency })} />
       <${Chosen} label=${t("fit.devices")} values=${asked.devices} list=${names} add=${t("fit.device.add")} hint=${t("fit.device.hint")} all=${[ALL, t("fit.all")]} onChange=${(devices) => set({ devices })} />
-      <${Ticked} label=${t("fit.weights")} values=${asked.weights} options=${known.weights.map((each) => [each.name, each.name])} hint=${t("fit.weights.hint")} onChange=${(weights) => set({ weights })} />
+      <${Ticked} label=${t("fit.weights")} values=${asked.weights} options=${known.weights.map((each) => [each.name, html`<span>${each.name} <span class="dim">${each.help}</span></span>`])} hint=${t("fit.weights.hint")} onChange=${(weights) => set({ weights })} />
       <${Ticked} label=${t("fit.kv")} values=${asked.kv} options=${known.kv.map((each) => [each.name, each.name])} onChange=${(kv) => set({ kv })} />
       <${Ticked} label=${t("fit.engines")} values=${asked.engines} options=${known.engines.map((each) => [each.name, each.name])} onChange=${(engines) => set({ engines })} />
       <details><summary>${t("more")}</summary>

@@ -40,7 +40,7 @@ function barOf({ name, held, plan }) {
 function Sides({ columns }) {
   const owners = OWNERS.filter((owner) => columns.some(({ held }) => held.by_owner[owner]));
   const figures = [
-    figure("compare.model", ({ plan }) => plan.inputs.model, String, true),
+    figure("compare.model", ({ plan }) => plan.inputs.model, (value) => html`<span class="text">${value}</span>`, true),
     figure("compare.on", ({ plan }) => plan.inputs.device, String, true),
     figure("compare.split", ({ plan: { inputs } }) => `${inputs.tp} ${inputs.pp} ${inputs.dp} ${inputs.ep}`, String, true),
     figure("compare.verdict", ({ status }) => t(`compare.status.${status}`), String),

@@ -18,8 +18,8 @@ export default {
     "compare.tokens.why": "{b} has {tokens} tokens {sign} in its pool than {a}, by:", "compare.signs.more": "more", "compare.signs.fewer": "fewer", "compare.layout": "another number of bytes a token", "compare.same": "Nothing that is held differs.",
     "compare.answers": "What each says", "compare.printed": "What it would print", "compare.status.holds": "holds", "compare.status.fails": "does not hold", "compare.status.untold": "cannot be told", "compare.status.refused": "refused",
     "compare.unit.device": "device", "compare.unit.budget": "budget", "compare.unit.range": "occupied, low to high",
-    "diff.changes": "What changed", "diff.name": "quantity", "diff.before": "A", "diff.after": "B", "diff.delta": "change", "diff.percent": "per cent", "diff.same": "The same on both sides ({count})", "diff.untold": "Known on neither side ({count})",
-    "diff.gone": "Conditions that are gone", "diff.new": "Conditions that are new", "diff.owners": "Bytes by owner, from A to B", "diff.says": "From {a} to {b}: {steps}.", "diff.none": "Nothing changed.", "diff.summary": "{count} quantities changed, {same} are the same.",
+    "diff.changes": "What changed", "diff.name": "quantity", "diff.before": "A", "diff.after": "B", "diff.delta": "change", "diff.percent": "per cent", "diff.same": "The same on both sides ({count})", "diff.unknown": "Known on neither side ({count})", "diff.untold": "cannot be told",
+    "diff.gone": "Conditions that are gone", "diff.new": "Conditions that are new", "diff.owners": "Bytes by owner, from A to B", "diff.says": "From {a} to {b}: {steps}.", "diff.none": "Nothing changed.", "diff.tripped": "tripped", "diff.held": "within its limit", "diff.thresholds": "Thresholds (--fail-if)", "diff.threshold.add": "Add a threshold", "diff.threshold.hint": "Such as kv_tokens < -2% or weights > +1GiB: what is too much of a change.", "diff.summary": "{count} quantities changed, {same} are the same.",
   },
   ko: {
     "compare.ways": "비교 대상", "compare.engines": "Engine과 버전", "compare.plans": "Plan", "compare.releases": "두 release",
@@ -39,7 +39,7 @@ export default {
     "compare.tokens.why": "{b}의 pool은 {a}보다 token이 {tokens}개 {sign}. 원인:", "compare.signs.more": "많습니다", "compare.signs.fewer": "적습니다", "compare.layout": "token당 byte 수의 차이", "compare.same": "사용량에 차이가 없습니다.",
     "compare.answers": "각각의 판정", "compare.printed": "engine이 출력할 내용", "compare.status.holds": "가능", "compare.status.fails": "불가능", "compare.status.untold": "판단할 수 없음", "compare.status.refused": "거부됨",
     "compare.unit.device": "device", "compare.unit.budget": "budget", "compare.unit.range": "점유량 low ~ high",
-    "diff.changes": "바뀐 것", "diff.name": "항목", "diff.before": "A", "diff.after": "B", "diff.delta": "변화", "diff.percent": "%", "diff.same": "양쪽이 같은 항목 ({count})", "diff.untold": "양쪽 모두 알 수 없는 항목 ({count})",
-    "diff.gone": "사라진 조건", "diff.new": "새 조건", "diff.owners": "owner별 byte, A에서 B로", "diff.says": "{a}에서 {b}로: {steps}.", "diff.none": "바뀐 것이 없습니다.", "diff.summary": "{count}개 항목이 바뀌었고 {same}개는 같습니다.",
+    "diff.changes": "바뀐 것", "diff.name": "항목", "diff.before": "A", "diff.after": "B", "diff.delta": "변화", "diff.percent": "%", "diff.same": "양쪽이 같은 항목 ({count})", "diff.unknown": "양쪽 모두 알 수 없는 항목 ({count})", "diff.untold": "판단할 수 없음",
+    "diff.gone": "사라진 조건", "diff.new": "새 조건", "diff.owners": "owner별 byte, A에서 B로", "diff.says": "{a}에서 {b}로: {steps}.", "diff.none": "바뀐 것이 없습니다.", "diff.tripped": "한도를 넘음", "diff.held": "한도 안", "diff.thresholds": "한도 (--fail-if)", "diff.threshold.add": "한도 추가", "diff.threshold.hint": "예: kv_tokens < -2% 또는 weights > +1GiB. 지나친 변화를 적습니다.", "diff.summary": "{count}개 항목이 바뀌었고 {same}개는 같습니다.",
   },
 };
