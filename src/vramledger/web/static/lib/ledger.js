@@ -34,5 +34,5 @@ function phases(held) {
   if (held.length === PHASES.length) return t("plan.always");
   const places = held.map((each) => PHASES.indexOf(each));
   const isRun = places.every((each, at) => at === 0 || each === places[at - 1] + 1);
-  return isRun && held.length > 2 ? t("plan.from", { first: held[0], last: held[held.length - 1] }) : held.join(", ");
+  return isRun && held.length > 2 ? t("plan.span", { first: held[0], last: held[held.length - 1] }) : held.join(", ");
 }

@@ -19,11 +19,22 @@ export function Select({ label, value, options, onChange, hint }) {
   </select>`}<//>`;
 }
 
+/** What is being typed, until it is finished: a field keeps it while the page is drawn anew around it. Gives the attributes of the field. */
+function useDraft(value, onDone) {
+  const [draft, setDraft] = useState(null);
+  const finish = (event) => {
+    setDraft(null);
+    onDone(event.target.value.trim());
+  };
+  return { value: draft ?? value, onInput: (event) => setDraft(event.target.value), onChange: finish };
+}
+
 /** A line of text that counts when it is finished (Enter, or leaving it); `list` are suggestions. */
 export function Entry({ label, value, onChange, list, hint, placeholder, numeric = false }) {
   const suggestions = useId();
-  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<input id=${id} type="text" inputmode=${numeric ? "decimal" : undefined} value=${value ?? ""} placeholder=${placeholder}
-      list=${list && suggestions} autocomplete="off" spellcheck="false" onChange=${(event) => onChange(event.target.value.trim())} />
+  const draft = useDraft(value ?? "", onChange);
+  return html`<${Field} label=${label} hint=${hint}>${(id) => html`<input id=${id} type="text" inputmode=${numeric ? "decimal" : undefined} placeholder=${placeholder}
+      list=${list && suggestions} autocomplete="off" spellcheck="false" ...${draft} />
     ${list && html`<datalist id=${suggestions}>${list.map((each) => html`<option value=${each}></option>`)}</datalist>`}`}<//>`;
 }
 
@@ -66,10 +77,11 @@ export function Slider({ label, flag, value, onChange, onReset, steps, min = 1, 
     const found = Number(text);
     if (Number.isFinite(found) && text !== "" && found >= least) onChange(found);
   };
+  const draft = useDraft(value, take);
   return html`<${Field} label=${flag ? html`${label} <code>${flag}</code>` : label} hint=${hint}>${(id) => html`<div class="slider">
     <input id=${id} type="range" min=${steps ? 0 : min} max=${steps ? steps.length - 1 : max} step=${steps ? 1 : step} value=${nearest}
       aria-valuetext=${shown(value)} onInput=${(event) => onChange(steps ? steps[Number(event.target.value)] : Number(event.target.value))} />
-    <input type="number" min=${least} max=${steps ? most * 64 : most} step=${steps ? 1 : "any"} value=${value} aria-label=${t("exactly", { name: label })} onChange=${(event) => take(event.target.value)} />
+    <input type="number" min=${least} max=${steps ? most * 64 : most} step=${steps ? 1 : "any"} aria-label=${t("exactly", { name: label })} ...${draft} />
   </div>${onReset && html`<button type="button" class="reset" onClick=${onReset}>${t("reset")}</button>`}`}<//>`;
 }
 
@@ -127,8 +139,11 @@ export function Copy({ text, label }) {
 
 /** A command line to copy; `kind` is its class, "command" for the one of this project that gives what is shown. */
 export function Command({ line, label, kind = "command" }) {
-  return html`<section class=${kind} aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${line}</code></pre><${Copy} text=${line} /></section>`;
+  return html`<section class=${kind} aria-label=${label ?? t("command")}><h3>${label ?? t("command")}</h3><pre tabindex="0"><code>${words(line)}</code></pre><${Copy} text=${line} /></section>`;
 }
+
+/** A line that is broken between words alone, not after the hyphens of a flag. */
+const words = (line) => (line.includes("\n") ? line : line.split(" ").map((word, place) => html`${place > 0 && " "}<span class="word">${word}</span>`));
 
 /** What kind of evidence a number has; opens the formula with its numbers and the source. What is not open is not made, there are many of these. */
 export function Evidence({ evidence, interval, children }) {
