@@ -21,6 +21,7 @@ REASONS = (
     "needs the network",
     "takes minutes",
     "names files of yours",
+    "serves until it is stopped",
 )
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
 _RUN_BY = re.compile(r"<!-- run by (tests/\S+) -->\s*\Z")
@@ -102,7 +103,8 @@ def _block(page: Path, line: int, language: str, text: str, before: str) -> Bloc
         return made(Kind.NOT_RUN, found[1])
     if found := _RUN_BY.search(before):
         test = ROOT / found[1]
-        if not test.is_file() or page.name not in test.read_text(encoding="utf-8"):
-            raise UnclearBlock(f"{where}: {found[1]} is no test that reads {page.name}")
+        read = test.read_text(encoding="utf-8") if test.is_file() else ""
+        if page.name not in read and f'"{page.parent.name}"' not in read:
+            raise UnclearBlock(f"{where}: {found[1]} is no test that reads {page.name} or all of its folder")
         return made(Kind.ELSEWHERE, found[1])
     return made(Kind.RUN)

@@ -14,6 +14,18 @@ from vramledger.cli.options import OUTPUT, EngineCommand, GroupedOption, engine_
 from vramledger.engines import engine_names, find_engine
 from vramledger.errors import VramledgerError
 
+# Commands whose examples no test can run, and why; those of all others are run (EXAMPLES).
+NOT_RUN = {
+    "experiment": "needs a live engine",
+    "gateway": "needs a live engine",
+    "measure": "needs a live engine",
+    "release": "needs a live engine",
+    "sample": "needs a GPU",
+    "ui": "serves until it is stopped",
+    "watch": "needs a live engine",
+}
+EXAMPLES = "tests/tools/test_help_examples.py"
+
 
 def pages() -> Iterator[tuple[str, str]]:
     """Names under docs/reference and texts."""
@@ -55,7 +67,7 @@ def _command(name: str) -> Iterator[str]:
     command = _found(name)
     context = click.Context(command, info_name=f"vramledger {name}")
     yield from generated(f"vramledger {name}")
-    yield from _prose(command.help or "")
+    yield from _prose(name, command.help or "")
     yield "```text"
     yield f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     yield "```"
@@ -65,7 +77,7 @@ def _command(name: str) -> Iterator[str]:
         links = ", ".join(f"[{engine}](../flags/{engine}.md)" for engine in engine_names())
         yield f"And the flags of the engine that `--engine` names: {links}."
         yield ""
-    yield from _prose(command.epilog or "")
+    yield from _prose(name, command.epilog or "")
 
 
 def _options(context: click.Context, params: Iterable[click.Parameter]) -> Iterator[str]:
@@ -84,7 +96,7 @@ def _options(context: click.Context, params: Iterable[click.Parameter]) -> Itera
         yield ""
 
 
-def _prose(text: str) -> Iterator[str]:
+def _prose(command: str, text: str) -> Iterator[str]:
     """Paragraphs of a help; one that must keep its lines (`\\b`) is examples, or lines."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if not paragraph.startswith("\b"):
@@ -95,7 +107,11 @@ def _prose(text: str) -> Iterator[str]:
         if first == "Examples:":
             yield "## Examples"
             yield ""
-            yield "<!-- not run: names files of yours -->"
+            yield (
+                f"<!-- not run: {NOT_RUN[command]} -->"
+                if command in NOT_RUN
+                else f"<!-- run by {EXAMPLES} -->"
+            )
             yield "```sh"
             yield from (line.removeprefix("  ") for line in rest)
             yield "```"
