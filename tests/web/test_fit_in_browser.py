@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from web_page import ROOT, SHOTS, Page, printed
+from web_page import ROOT, SHOTS, Page, Ui, printed
 
 pytestmark = pytest.mark.timeout(600)
 HOSTILE = "</script><img src=x onerror=document.title='taken'>"
@@ -149,7 +150,7 @@ def test_prices_order_and_what_lacks_one_is_told(page: Page) -> None:
     )
 
 
-def test_a_large_search_waits_for_run_and_can_be_cancelled(page: Page) -> None:
+def test_a_large_search_waits_for_run_and_can_be_cancelled(page: Page, ui: Ui) -> None:
     everything = {"devices": ["all"], "weights": ["stored", "fp8", "fp8-block", "int8-w8a8", "awq-int4"]}
     page.tab("fit")
     address = page.here.evaluate(
@@ -163,9 +164,14 @@ def test_a_large_search_waits_for_run_and_can_be_cancelled(page: Page) -> None:
     page.waits_for("() => /of [\\d,]+ plans/.test(document.querySelector('.progress')?.innerText ?? '')")
     page.shot("fit-running")
     assert page.broken_rules() == []
+    assert len(ui.worker_pids()) > 1
     page.here.get_by_role("button", name="Cancel").click()
     page.here.wait_for_selector("text=Cancelled.")
     assert page.here.query_selector(".progress") is None
+    until = time.monotonic() + 60
+    while len(ui.worker_pids()) > 1:
+        assert time.monotonic() < until, "a command that was cancelled still runs"
+        time.sleep(0.05)
 
 
 def test_a_search_as_a_file(browser: Any, tmp_path: Path) -> None:

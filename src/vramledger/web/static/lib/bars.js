@@ -22,7 +22,7 @@ export function MemoryBars({ rows }) {
         return [`<b>${safe(row.name)}</b>`, ...parts, `${t("compare.held")}: ${bytes(row.held)} (${bytes(row.low)} … ${bytes(row.high)})`, `${t("compare.budget")}: ${bytes(row.budget)}`, `${t("compare.device")}: ${bytes(row.device)}`].join("<br>");
       },
     }),
-    xAxis: axis({ type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, axisLabel: { hideOverlap: true }, max: Math.ceil((Math.max(...rows.map((row) => Math.max(row.device, row.held, row.high))) / GIB) * 1.02) }),
+    xAxis: axis({ type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, axisLabel: { hideOverlap: true, showMaxLabel: false }, max: Math.ceil((Math.max(...rows.map((row) => Math.max(row.device, row.held, row.high))) / GIB) * 1.02) }),
     yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisTick: { show: false }, axisLabel: { color: colour("ink"), width: 130, overflow: "truncate" } }),
     series: [
       ...owners.map((owner) => ({

@@ -40,7 +40,7 @@ function barOf({ name, held, plan }) {
 function Sides({ columns }) {
   const owners = OWNERS.filter((owner) => columns.some(({ held }) => held.by_owner[owner]));
   const figures = [
-    figure("compare.model", ({ plan }) => plan.inputs.model, (value) => html`<span class="text">${value}</span>`, true),
+    figure("compare.model", ({ plan }) => plan.inputs.model, String, true),
     figure("compare.on", ({ plan }) => plan.inputs.device, String, true),
     figure("compare.split", ({ plan: { inputs } }) => `${inputs.tp} ${inputs.pp} ${inputs.dp} ${inputs.ep}`, String, true),
     figure("compare.verdict", ({ status }) => t(`compare.status.${status}`), String),
@@ -70,7 +70,8 @@ const figure = (name, value, shown, onlyWhereOther = false) => ({ name, value, s
 
 function cell(value, first, shown, place) {
   if (value === null) return "—";
-  if (place === 0 || value === first) return shown(value);
+  const text = typeof value === "string" ? html`<span class="text">${place === 0 || value === first ? value : html`<mark>${value}</mark>`}</span>` : null;
+  if (text || place === 0 || value === first) return text ?? shown(value);
   const by = typeof value === "number" && typeof first === "number" ? html`<br /><span class="dim">${signed(value - first, shown)}</span>` : null;
   return html`<mark>${shown(value)}</mark>${by}`;
 }
@@ -80,7 +81,7 @@ function Steps({ columns, differences }) {
   const [chosen, setChosen] = useState([0, 1]);
   const [a, b] = [columns[chosen[0]] ?? columns[0], columns[chosen[1]] ?? columns[1]];
   const options = columns.map(({ name }, place) => [String(place), name]);
-  const steps = OWNERS.map((owner) => step(owner, a.held, b.held)).filter((each) => each.bytes || each.low || each.high).sort((one, other) => Math.abs(other.bytes) - Math.abs(one.bytes));
+  const steps = OWNERS.map((owner) => step(owner, a.held, b.held)).filter((each) => each.bytes).sort((one, other) => Math.abs(other.bytes) - Math.abs(one.bytes));
   const why = differences.find((each) => each.column === b.place && each.against === a.place);
   return html`<h2>${t("compare.waterfall")}</h2><div class="compare-pair">
       <${Select} label=${t("compare.from")} value=${String(columns.indexOf(a))} options=${options} onChange=${(place) => setChosen([Number(place), chosen[1]])} />

@@ -30,9 +30,9 @@ export function View({ document: found, open }) {
     ${(found.pruned > 0 || found.beyond_limits > 0) && html`<p class="dim">${t("fit.left", { pruned: count(found.pruned), beyond: count(found.beyond_limits) })}</p>`}
     ${found.holding.length > 0 ? html`<${Front} holding=${found.holding} open=${open} />` : html`<p>${t("fit.none")}</p>`}
     ${rows.length > 0 && html`<h2>${t("heat.title")}</h2><${Heat} rows=${rows} onChoose=${open} />`}
-    <${Plans} title="fit.list" rows=${found.holding} whole=${found.holding_count} open=${open} />
-    <${Failing} title="fit.near.list" lead="fit.near.lead" rows=${found.near} whole=${found.near_count} open=${open} />
-    <${Failing} title="fit.untold.list" rows=${found.untold} whole=${found.untold_count} open=${open} />
+    <${Plans} title="fit.list" rows=${found.holding} count=${found.holding_count} open=${open} />
+    <${Failing} title="fit.near.list" lead="fit.near.lead" rows=${found.near} count=${found.near_count} open=${open} />
+    <${Failing} title="fit.untold.list" rows=${found.untold} count=${found.untold_count} open=${open} />
     ${found.refused.length > 0 && html`<h2>${t("fit.refused.list")}</h2><${Table} label=${t("fit.refused.list")} columns=${[t("fit.column.reason"), { name: t("fit.column.count"), number: true }]} rows=${found.refused.map((each) => [each.reason, count(each.count)])} />`}`;
 }
 
@@ -97,32 +97,32 @@ function mark({ plan, is_best: isBest }) {
 }
 
 /** A list of which the first are shown, then all. */
-function Listed({ title, lead, rows, whole, children }) {
+function Listed({ title, lead, rows, count: all, children }) {
   const [isAll, setAll] = useState(false);
   const shown = isAll ? rows : rows.slice(0, AT_FIRST);
   return html`<h2>${t(title)}</h2>${lead && html`<p class="dim">${t(lead)}</p>`}${children(shown)}
     ${shown.length < rows.length && html`<p><button type="button" class="plain" onClick=${() => setAll(true)}>${t("fit.all.show", { count: count(rows.length) })}</button></p>`}
-    ${rows.length < whole && html`<p class="dim">${t("fit.cut", { shown: count(rows.length), count: count(whole) })}</p>`}`;
+    ${rows.length < all && html`<p class="dim">${t("fit.cut", { shown: count(rows.length), count: count(all) })}</p>`}`;
 }
 
 const engines = (rows) => new Set(rows.map((row) => row.engine)).size > 1;
 const opened = (row, open) => (open ? [canOpen(row) && html`<button type="button" class="plain whole" onClick=${() => open(row)}>${t("open.plan")}</button>`] : []);
 
-function Plans({ title, rows, whole, open }) {
+function Plans({ title, rows, count: all, open }) {
   if (!rows.length) return null;
   const plans = rows.map((each) => each.plan);
   const [isPriced, isMany] = [plans.some((row) => row.price !== null), engines(plans)];
   const columns = [t("fit.column.plan"), t("fit.column.front"), t("fit.column.split"), t("fit.column.formats"), ...(isMany ? [t("fit.column.engine")] : []), { name: t("fit.column.tokens"), number: true }, { name: t("fit.column.range"), number: true }, { name: t("fit.column.requests"), number: true },
     ...(isPriced ? [{ name: t("fit.column.price"), number: true }] : []), ...(open ? [html`<span class="hidden">${t("open.plan")}</span>`] : [])];
-  return html`<${Listed} title=${title} rows=${rows} whole=${whole}>${(shown) => html`<${Table} label=${t(title)} columns=${columns} rows=${shown.map(({ plan, is_best: isBest }) => [
-    label(plan), isBest ? html`<span aria-label=${t("fit.front.yes")} role="img">★</span>` : "", split(plan), formats(plan), ...(isMany ? [plan.engine] : []),
+  return html`<${Listed} title=${title} rows=${rows} count=${all}>${(shown) => html`<${Table} label=${t(title)} columns=${columns} rows=${shown.map(({ plan, is_best: isBest }) => [
+    whole(label(plan)), isBest ? html`<span aria-label=${t("fit.front.yes")} role="img">★</span>` : "", split(plan), formats(plan), ...(isMany ? [plan.engine] : []),
     plan.pool_tokens === null ? "—" : count(plan.pool_tokens), plan.pool_tokens === null ? "" : `${count(plan.pool_tokens_low)} … ${count(plan.pool_tokens_high)}`, plan.max_concurrency === null ? "—" : plan.max_concurrency.toFixed(2),
     ...(isPriced ? [plan.price === null ? "—" : number(plan.price)] : []), ...opened(plan, open)])} />`}<//>`;
 }
 
-function Failing({ title, lead, rows, whole, open }) {
+function Failing({ title, lead, rows, count: all, open }) {
   if (!rows.length) return null;
   const columns = [t("fit.column.plan"), t("fit.column.split"), t("fit.column.formats"), { name: t("fit.column.short"), number: true }, t("fit.column.owner"), t("fit.column.reason"), ...(open ? [html`<span class="hidden">${t("open.plan")}</span>`] : [])];
-  return html`<${Listed} title=${title} lead=${lead} rows=${rows} whole=${whole}>${(shown) => html`<${Table} label=${t(title)} columns=${columns}
-    rows=${shown.map((row) => [label(row), split(row), formats(row), row.shortfall_bytes ? bytes(row.shortfall_bytes) : "", row.owner ?? "", row.reason, ...opened(row, open)])} />`}<//>`;
+  return html`<${Listed} title=${title} lead=${lead} rows=${rows} count=${all}>${(shown) => html`<${Table} label=${t(title)} columns=${columns}
+    rows=${shown.map((row) => [whole(label(row)), split(row), formats(row), row.shortfall_bytes ? bytes(row.shortfall_bytes) : "", row.owner ?? "", row.reason, ...opened(row, open)])} />`}<//>`;
 }
