@@ -192,6 +192,18 @@ def test_a_large_log_is_held_by_the_line(page: Page, tmp_path: Path) -> None:
     page.here.press(".logbar input[type=number]", "Enter")
     page.here.wait_for_selector(".logrow.current[data-line='500000']")
     assert "step 500000" in page.says(".logrow[data-line='500000']")
+    find = page.here.get_by_label("Find")
+    for wanted, line in (
+        ("STEP 123456", 123456),
+        ("step 000001", 1),
+        ("fraction of nothing", None),
+        ("tried to allocate", 450004),
+    ):
+        find.fill(wanted)
+        find.press("Enter")
+        page.here.wait_for_selector(
+            f".logrow.current[data-line='{line}']" if line else ".logbar :text('not found')"
+        )
 
 
 def test_an_allocator_snapshot_is_drawn_and_asked(page: Page, tmp_path: Path) -> None:

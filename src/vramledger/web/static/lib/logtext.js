@@ -3,9 +3,13 @@
 const EVERY = 512; // a line's place is kept for every so many lines
 const SMALL_BYTES = 4 * 2 ** 20;
 const LONGEST = 4000;
+const LARGEST_BYTES = 2 ** 31;
+const FREE_EXPANSION_BYTES = 64 * 2 ** 20; // as the commands unpack
+const MOST_EXPANSION = 300;
 const ESCAPE = String.fromCharCode(27);
 const ESCAPES = new RegExp(`${ESCAPE}\\[[0-9;?]*[A-Za-z]|[${ESCAPE}\r\0]`, "g");
 const NEWLINE = 10;
+const SEARCHED = 8192; // lines at a time
 
 /** {count, lines(first, count)}: `first` from 1; `lines` resolves to as many texts as there are. Rejects for a file that cannot be read. */
 export async function openLog(file) {
@@ -27,12 +31,40 @@ export async function openLog(file) {
   };
 }
 
+/** The number of the next line after `from` that holds `wanted`, whatever its case, going round at the end; null where there is none. */
+export async function findLine(text, wanted, from, isOver) {
+  const sought = wanted.toLowerCase();
+  for (let passed = 0; passed < text.count && !isOver(); passed += SEARCHED) {
+    const first = ((from + passed) % text.count) + 1;
+    const lines = await text.lines(first, Math.min(SEARCHED, text.count - passed));
+    const rest = first + SEARCHED - 1 > text.count ? await text.lines(1, Math.min(SEARCHED - lines.length, text.count - passed - lines.length)) : [];
+    const found = [...lines, ...rest].findIndex((line) => line.toLowerCase().includes(sought));
+    if (found >= 0) return ((first - 1 + found) % text.count) + 1;
+  }
+  return null;
+}
+
 /** As the commands read it: gzip unpacked, UTF-16 as UTF-8. */
 async function unpacked(file) {
   const head = new Uint8Array(await file.slice(0, 2).arrayBuffer());
-  if (head[0] === 0x1f && head[1] === 0x8b) return new Response(file.stream().pipeThrough(new DecompressionStream("gzip"))).blob();
+  if (head[0] === 0x1f && head[1] === 0x8b) {
+    const most = Math.min(LARGEST_BYTES, Math.max(FREE_EXPANSION_BYTES, MOST_EXPANSION * file.size));
+    return new Response(file.stream().pipeThrough(new DecompressionStream("gzip")).pipeThrough(bounded(most))).blob();
+  }
   const wide = head[0] === 0xff && head[1] === 0xfe ? "utf-16le" : head[0] === 0xfe && head[1] === 0xff ? "utf-16be" : null;
   return wide ? new Blob([new TextDecoder(wide).decode(await file.arrayBuffer())]) : file;
+}
+
+/** Passes on what is read and fails past `most` bytes: an archive may unpack to more than any log. */
+function bounded(most) {
+  let size = 0;
+  return new TransformStream({
+    transform(chunk, out) {
+      size += chunk.length;
+      if (size > most) out.error(new Error("unpacks to more than logs do"));
+      else out.enqueue(chunk);
+    },
+  });
 }
 
 async function index(blob) {

@@ -1,5 +1,6 @@
 // A log with marked lines: a window of it that moves with the scroll bar, or pieces of it that lie in the page.
 import { html, useEffect, useMemo, useRef, useState } from "vl/lib/dom";
+import { findLine } from "vl/lib/logtext";
 import { t } from "vl/lib/words";
 import { count } from "vl/lib/units";
 
@@ -15,6 +16,9 @@ export function LogWindow({ text, marks, name }) {
   const [shown, setShown] = useState({ first: 1, lines: [] });
   const box = useRef(null);
   const wanted = useRef(0);
+  const search = useRef(0);
+  const [sought, seek] = useState("");
+  const [isMissing, setMissing] = useState(false);
   const tall = Math.min(text.count * ROW_PX, TALLEST_PX);
   const scale = () => {
     const room = Math.max(1, tall - box.current.clientHeight);
@@ -34,7 +38,18 @@ export function LogWindow({ text, marks, name }) {
     box.current.scrollTop = ((bounded - 1) * ROW_PX - box.current.clientHeight / 3) / scale();
     load();
   };
+  const find = async (event) => {
+    event.preventDefault();
+    if (!sought) return;
+    search.current += 1;
+    const turn = search.current;
+    const found = await findLine(text, sought, at, () => turn !== search.current);
+    if (turn !== search.current || !box.current) return;
+    setMissing(found === null);
+    if (found !== null) go(found);
+  };
   useEffect(() => { go(cause); }, [text, cause]);
+  useEffect(() => () => { search.current += 1; }, []);
   const place = numbers.filter((each) => each <= at).length;
   const next = numbers.find((each) => each > at);
   const before = numbers.filter((each) => each < at).at(-1);
@@ -47,6 +62,8 @@ export function LogWindow({ text, marks, name }) {
       <span role="status">${marks.has(at) ? t("log.place", { place, of: numbers.length }) : t("log.marked", { of: numbers.length })}</span>
       <label>${t("log.line")} <input type="number" min="1" max=${text.count} value=${at} onChange=${(event) => go(Number(event.target.value))} /></label>
       <span class="dim">${t("log.of", { count: count(text.count) })}</span>
+      <span class="find"><input type="search" aria-label=${t("log.find")} placeholder=${t("log.find")} value=${sought} onInput=${(event) => { seek(event.target.value); setMissing(false); }} onKeyDown=${(event) => event.key === "Enter" && find(event)} />
+      <button type="button" class="plain" onClick=${find}>${t("log.find")}</button> <span role="status">${isMissing ? t("log.missing") : ""}</span></span>
     </div>
     <div class="loglines" style=${{ maxHeight: `${text.count * ROW_PX + 22}px` }} ref=${box} tabindex="0" role="region" aria-label=${t("log.region", { name })} onScroll=${load}>
       <div style=${{ height: `${tall}px`, position: "relative" }}><div class="logrows" style=${{ transform: `translateY(${offset}px)` }}>
