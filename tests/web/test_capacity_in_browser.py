@@ -84,6 +84,8 @@ def test_the_largest_load_is_what_the_command_prints(page: Page) -> None:
     ran(page)
     found = printed(page.command())
     assert page.says(".verdict .said") == found["summary"]
+    near = next(each for each in found["loads"] if each["load"] == found["load"])
+    assert fact(page, "Goodput") == share(near["goodput"]["expected"])
     told = page.says("dl.facts >> nth=0")
     assert f"{found['low_requests_per_s']:.3g} to {found['high_requests_per_s']:.3g}" in told
     assert page.here.locator("figure.chart svg").count() >= 5
@@ -132,6 +134,16 @@ def test_what_is_dropped_is_simulated_and_a_slider_changes_the_load(page: Page, 
     assert page.says("dl.conditions").count("sent 1.25 times as fast") == 1
 
 
+def test_a_plan_is_taken_over_from_its_tab(page: Page) -> None:
+    page.tab("plan").here.get_by_label("Device", exact=True).fill("A100 SXM 80GB")
+    page.here.wait_for_selector("section.command code:text('A100 SXM 80GB')")
+    page.here.click("a:text-is('What load it serves')")
+    page.here.wait_for_selector("input[name=what]")
+    ran(page)
+    assert "--device 'A100 SXM 80GB' --max-model-len 32768" in page.command()
+    assert "A100 SXM 80GB" in page.says("dl.conditions")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of a process's children")
 def test_a_cancelled_run_leaves_no_process(page: Page, ui: Ui) -> None:
     shared(page, requests=3000, admission="risk")
@@ -158,7 +170,19 @@ def test_a_file_of_one_view_shows_hostile_names_as_text(browser: Any, tmp_path: 
     (tmp_path / f"{HOSTILE}.toml").write_text(COHORTS)
     for command, more in (
         ("simulate", ()),
-        ("capacity", ("--slo-ttft-ms", "2000", "--no-headroom", "--no-sensitivity")),
+        (
+            "capacity",
+            (
+                "--slo-ttft-ms",
+                "2000",
+                "--no-headroom",
+                "--no-sensitivity",
+                "--resolution",
+                "0.2",
+                "--replications",
+                "1",
+            ),
+        ),
     ):
         subprocess.run(
             [sys.executable, "-m", "vramledger", command, "builtin:Qwen3-0.6B", "--device", "L4", "--max-model-len", "8K",

@@ -31,6 +31,9 @@ export function Headline({ word, tone, said, children }) {
   return html`<section class=${`verdict ${tone}`} aria-live="polite" aria-label=${word}><div class="word">${word}</div><p class="said">${said}</p>${children}</section>`;
 }
 
+/** What else there is to say of an answer before it is trusted. */
+export const Notes = ({ notes }) => (notes.length ? html`<ul>${notes.map((each) => html`<li key=${each}>${each}</li>`)}</ul>` : null);
+
 /** Figures: [name, value, small, tone]; those without a value are left out. */
 export function Facts({ items, label }) {
   return html`<dl class="facts close" aria-label=${label}>${items.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone ?? ""} key=${name}><dt>${name}</dt>

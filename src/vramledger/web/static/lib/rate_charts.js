@@ -34,7 +34,7 @@ function goodput(found, loads) {
     grid: { left: 50, right: 24, top: 52, bottom: 48 },
     tooltip: tooltip({ trigger: "item", formatter: ({ value }) => `<b>${safe(perSecond(value[0]))}</b><div>${safe(t("load.goodput"))}: ${safe(share(value[1] / 100))}</div>` }),
     xAxis: rate(loads),
-    yAxis: axis({ type: "value", min: 0, max: 100, axisLabel: { formatter: "{value}%" } }),
+    yAxis: axis({ type: "value", min: Math.max(0, Math.floor((Math.min(aim, ...loads.map((each) => each.goodput.low * 100)) - 2) / 10) * 10), max: 100, axisLabel: { formatter: "{value}%" } }),
     series: [
       { ...hidden, name: "low", data: at((each) => each.goodput.low) },
       { ...hidden, name: t("load.band", { share: share(found.confidence) }), areaStyle: { color: colour("s1"), opacity: 0.22 }, itemStyle: { color: colour("s1"), opacity: 0.4 }, data: at((each) => each.goodput.high - each.goodput.low) },

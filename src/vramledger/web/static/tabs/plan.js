@@ -55,9 +55,18 @@ export function Tab({ known, state }) {
     </form>
     <div class="shown"><${Problem} message=${problem} />
       ${answer ? html`<div class=${problem ? "stale" : ""} aria-busy=${isRunning}><${View} document=${answer.document} beside=${html`<${Command} line=${answer.command} />
-          <div class="tools"><${CopyAddress} state=${asked} /><button type="button" class="plain" onClick=${save}>${t("plan.save")}</button>
+          <div class="tools"><${LoadLink} state=${asked} /><${CopyAddress} state=${asked} /><button type="button" class="plain" onClick=${save}>${t("plan.save")}</button>
             <button type="button" class="plain" onClick=${putAside}>${t("plan.keep")}</button><span role="status">${note}</span></div>`} /></div>
         <${Strip} plan=${answer.document} />` : !problem && html`<p>${t("working")}</p>`}</div></div>`;
+}
+
+/** The tab Capacity with this plan. */
+function LoadLink({ state }) {
+  const [address, setAddress] = useState("#capacity");
+  useEffect(() => {
+    addressOf("capacity", { plan: state }).then(setAddress);
+  }, [state]);
+  return html`<a href=${address}>${t("plan.load")}</a>`;
 }
 
 function CopyAddress({ state }) {

@@ -5,29 +5,30 @@ import { colour } from "vl/lib/colours";
 import { Table } from "vl/lib/parts";
 import { count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
-import { Conditions, Facts, Headline, mixed, ms, perSecond, share } from "vl/lib/load";
+import { Conditions, Facts, Headline, Notes, mixed, ms, perSecond, share } from "vl/lib/load";
 import { Against, Goodput, PoolAgainst } from "vl/lib/rate_charts";
 
 /** document: what `vramledger capacity --json` writes. */
 export function View({ document: found }) {
   const { aims } = found.conditions;
-  return html`<${Headline} word=${t(found.load ? "load.found" : "load.none")} tone=${found.load ? "good" : "bad"} said=${found.summary} />
+  return html`<${Headline} word=${t(found.load ? "load.found" : "load.none")} tone=${found.load ? "good" : "bad"} said=${found.summary}><${Notes} notes=${found.notes} /><//>
     <${Figures} found=${found} /><h2>${t("load.goodput.chart")}</h2><${Goodput} found=${found} />
     <div class="pictures"><${Against} found=${found} name="TTFT" field="ttft_ms" aim=${aims.ttft_ms} /><${Against} found=${found} name="TPOT" field="tpot_ms" aim=${aims.tpot_ms} />
       <${Against} found=${found} name="Latency" field="latency_ms" aim=${aims.latency_ms} /><${PoolAgainst} found=${found} /></div>
     <${Reliefs} found=${found} /><${Bursts} found=${found} /><${Restarts} rows=${found.restarts} /><${Sensitivity} rows=${found.sensitivity} />
-    <${Conditions} conditions=${found.conditions} notes=${[...found.notes, found.method]} />`;
+    <${Conditions} conditions=${found.conditions} notes=${[found.method]} />`;
 }
 
 function Figures({ found }) {
   const isOpen = found.load > 0 && found.loads.every((each) => each.goodput.expected >= found.conditions.aims.goodput);
+  const near = found.loads.find((each) => each.load === found.load);
   const pool = found.pool ?? { capacity_tokens: found.conditions.pool_tokens };
   return html`<${Facts} label=${t("load.capacity")} items=${[
     [t("load.capacity"), perSecond(found.requests_per_s), found.load ? (isOpen ? t("load.atleast") : t("load.interval", { share: share(found.confidence), low: number(found.low_requests_per_s), high: number(found.high_requests_per_s) })) : null, found.load ? "good" : "bad"],
     [t("load.binds"), isOpen ? "–" : found.binds.join(", ") || t("load.binds.none"), isOpen ? t("load.beyond.none") : t("load.binds.said")],
-    found.at && [t("load.goodput"), share(found.at.goodput), t("load.own", { x: number(found.load) })],
-    found.at && ["TTFT p99", ms(found.at.ttft_ms.p99), `p50 ${ms(found.at.ttft_ms.p50)}`],
-    found.at && ["TPOT p99", ms(found.at.tpot_ms.p99), `p50 ${ms(found.at.tpot_ms.p50)}`],
+    near && [t("load.goodput"), share(near.goodput.expected), t("load.own", { x: number(found.load) })],
+    near?.ttft_ms && ["TTFT p99", ms(near.ttft_ms.p99), `p50 ${ms(near.ttft_ms.p50)}`],
+    near?.tpot_ms && ["TPOT p99", ms(near.tpot_ms.p99), `p50 ${ms(near.tpot_ms.p50)}`],
     found.active_tokens.count > 0 && [t("load.active"), count(found.active_tokens.p95), t("load.active.said", { p50: count(found.active_tokens.p50), max: count(found.active_tokens.max), all: count(pool.capacity_tokens) })],
     found.load > 0 && [t("load.operating"), perSecond(found.operating_requests_per_s), t("load.operating.said")],
     [t("load.runs"), count(found.runs), t("load.runs.said", { requests: count(found.requests), replications: found.replications })],

@@ -6,7 +6,7 @@ import { Table } from "vl/lib/parts";
 import { bytes, count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
 import { Distribution } from "vl/lib/latency_chart";
-import { Conditions, Facts, Headline, aimsOf, ms, perSecond, share } from "vl/lib/load";
+import { Conditions, Facts, Headline, Notes, aimsOf, ms, perSecond, share } from "vl/lib/load";
 import { Pool } from "vl/lib/pool_chart";
 
 const STATES = ["finished", "cancelled", "expired", "rejected", "never_fits", "livelocked", "unfinished", "failed"];
@@ -17,9 +17,9 @@ export function View({ document: found }) {
   const aims = aimsOf(found.conditions.aims);
   const tone = !aims.length ? "plain-tone" : found.verdict.holds ? "good" : "bad";
   const word = t(!aims.length ? "load.unjudged" : found.verdict.holds ? "load.served" : "load.missed");
-  return html`<${Headline} word=${word} tone=${tone} said=${found.verdict.summary}>${found.never_served.length > 0 && html`<ul>${found.never_served.map((each) => html`<li>${each}</li>`)}</ul>`}<//>
+  return html`<${Headline} word=${word} tone=${tone} said=${found.verdict.summary}>${found.never_served.length > 0 && html`<ul>${found.never_served.map((each) => html`<li>${each}</li>`)}</ul>`}<${Notes} notes=${found.notes} /><//>
     <${Figures} found=${found} tone=${tone} /><${Pool} samples=${found.samples} pool=${found.pool} counters=${found.counters} />
-    <${Latencies} found=${found} /><${Findings} found=${found} /><${Groups} found=${found} /><${ToolWaits} rows=${found.tool_waits} /><${Conditions} conditions=${found.conditions} notes=${found.notes} />`;
+    <${Latencies} found=${found} /><${Findings} found=${found} /><${Groups} found=${found} /><${ToolWaits} rows=${found.tool_waits} /><${Conditions} conditions=${found.conditions} />`;
 }
 
 function Figures({ found, tone }) {
