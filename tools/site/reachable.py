@@ -19,7 +19,16 @@ def complete(
         context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
 
 
+def folded(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: nodes.document | None
+) -> None:
+    """Of the navigation, what lies beneath other pages stays folded: their overviews have it, and nobody passes a hundred links on each page."""
+    toctree = context["toctree"]
+    context["toctree"] = lambda **options: toctree(**{**options, "collapse": True})
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """After the theme has made its navigation (priority 500)."""
+    """Around the theme, which makes its navigation at priority 500."""
+    app.connect("html-page-context", folded, priority=100)
     app.connect("html-page-context", complete, priority=900)
     return {"parallel_read_safe": True}
