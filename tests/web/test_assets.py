@@ -11,7 +11,7 @@ import pytest
 from vramledger.web import assets
 
 OWN = tuple(name for name in assets.modules() if name.startswith("vl/"))
-_ASKED = re.compile(r"""(?:\bfrom|\bimport)\s*["']([^"']+)["']""")
+_ASKED = re.compile(r"""^(?:import|export)\b[^"'\n]*?\s["']([^"'\n]+)["'];""", re.MULTILINE)
 _WORDS = re.compile(r"""\bt\(\s*["']([\w.-]+)["']""")
 
 
@@ -58,11 +58,8 @@ def books() -> dict[str, dict[str, dict[str, str]]]:
             found[name] = {
                 language: dict(re.findall(r'"([\w.-]+)": "((?:[^"\\]|\\.)*)"', body))
                 for language, body in re.findall(
-                    r"^  (en|ko): \{(.*?)^  ?\}", text, flags=re.MULTILINE | re.DOTALL
+                    r"^  (en|ko): \{(.*?)\},?\n(?=  (?:en|ko):|\};)", text, flags=re.MULTILINE | re.DOTALL
                 )
-            } or {
-                language: dict(re.findall(r'"([\w.-]+)": "((?:[^"\\]|\\.)*)"', body))
-                for language, body in re.findall(r"^  (en|ko): \{(.*)\},?$", text, flags=re.MULTILINE)
             }
     return found
 
