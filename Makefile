@@ -59,6 +59,10 @@ web-types:
 	cp tools/web_checks/package.json tools/web_checks/.npmrc build/web-types/
 	cd build/web-types && npm install --silent --no-audit --no-fund && npx --no-install tsc -p ../../tools/web_checks
 
+# The pictures of the page that docs/ui.md shows (needs chromium).
+ui-pictures: $(VENV)/.dev
+	$(BIN)/python -m tools.ui_pictures
+
 # The libraries that the page ships are the published ones, byte for byte (needs npm); WRITE=1 takes those of the versions that are named.
 web-vendor: $(VENV)/.run
 	$(BIN)/python -m tools.web_vendor $(if $(WRITE),--write)
