@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,16 @@ HOSTILE = "</script><img src=x onerror=document.title='taken'>"
 SMALL = {"devices": ["L4", "H100 SXM 80GB"], "contexts": ["8K", "32K", "256K"], "context": 8192, "most": 2}
 
 
+def address(page: Page, tab: str, state: dict[str, Any]) -> str:
+    """Where a tab shows this, as the page writes it: packed JSON."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(json.dumps(state).encode()) + packer.flush()
+    return f"{page.address}/#{tab}/{base64.urlsafe_b64encode(packed).decode().rstrip('=')}"
+
+
 def asked(page: Page, state: dict[str, Any]) -> Page:
     """The tab with a question in its address, answered."""
-    page.tab("fit")
-    address = page.here.evaluate(
-        "async state => (await import('vl/lib/state')).addressOf('fit', state)", state
-    )
-    page.here.goto("about:blank")
-    page.here.goto(address)
+    page.here.goto(address(page, "fit", state))
     page.here.wait_for_selector("section.command >> nth=1")
     return page
 
@@ -93,7 +97,7 @@ def test_the_heat_map_is_the_grid_that_sweep_prints(page: Page) -> None:
     page.here.get_by_label("In a cell").first.select_option("devices")
     assert all(cell.split()[0].endswith("×") for row in heat(page, 0)[1:] for cell in row[1:])
     page.shot("fit-answered")
-    page.here.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    page.here.locator("figure.chart summary").first.click()
     assert page.broken_rules() == []
     assert page.overflow_px() <= 0
 
@@ -152,13 +156,7 @@ def test_prices_order_and_what_lacks_one_is_told(page: Page) -> None:
 
 def test_a_large_search_waits_for_run_and_can_be_cancelled(page: Page, ui: Ui) -> None:
     everything = {"devices": ["all"], "weights": ["stored", "fp8", "fp8-block", "int8-w8a8", "awq-int4"]}
-    page.tab("fit")
-    address = page.here.evaluate(
-        "async state => (await import('vl/lib/state')).addressOf('fit', state)",
-        {**everything, "source": "builtin:DeepSeek-V3", "most": 8},
-    )
-    page.here.goto("about:blank")
-    page.here.goto(address)
+    page.here.goto(address(page, "fit", {**everything, "source": "builtin:DeepSeek-V3", "most": 8}))
     page.here.wait_for_selector("text=plans are to be made. Press Run.")
     page.here.get_by_role("button", name="Run").click()
     page.waits_for("() => /of [\\d,]+ plans/.test(document.querySelector('.progress')?.innerText ?? '')")
@@ -198,16 +196,11 @@ def test_a_search_as_a_file(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tab", ["fit", "compare"])
 def test_an_address_of_anyones_making_is_a_question_or_none(page: Page, tab: str) -> None:
-    page.tab(tab)
-    address = page.here.evaluate(
-        "async ({tab, state}) => (await import('vl/lib/state')).addressOf(tab, state)",
-        {
-            "tab": tab,
-            "state": {"devices": "all", "engines": {"length": 3}, "weights": [1, None], "context": "x", "source": ["a"],
-                      "kv": 7, "way": "nowhere", "contexts": None, "device": "<img src=x>", "prices": 1, "names": "n"},
-        },
-    )  # fmt: skip
-    page.here.evaluate("address => { location.href = address }", address)
+    made = {
+        "devices": "all", "engines": {"length": 3}, "weights": [1, None], "context": "x", "source": ["a"], "kv": 7, "way": "nowhere",
+        "contexts": None, "device": "<img src=x>", "prices": 1, "names": "n", "flags": {},
+    }  # fmt: skip
+    page.tab("live").here.goto(address(page, tab, made))
     page.here.wait_for_selector("section.command, .problem")
     assert page.here.query_selector("main img") is None
 
