@@ -32,6 +32,7 @@ def _shown(page: Page, part: str, *, folder: Path = ROOT) -> dict[str, Any]:
     _ready(page, part)
     plan = printed(page.command(), folder=folder)
     assert page.says(".verdict .said") == plan["verdict"]["summary"]
+    assert page.says(".starts code") == plan["start"]["command"]
     if plan["kv_pool"] is not None:
         assert page.says(_KV_TOKENS) == f"{plan['kv_pool']['tokens']['expected']:,}"
     return plan
@@ -104,7 +105,7 @@ def test_the_ledger_shows_each_entry_and_how_it_is_known(page: Page) -> None:
     for entry in rank["entries"]:
         row = next(row for text, row in shown.items() if text.startswith(entry["name"]))
         assert row.locator(".evidence summary").inner_text() == entry["evidence"]["kind"]
-        if entry["bytes"]["expected"] >= 2**27:
+        if entry["bytes"]["expected"] >= 2**30:
             assert row.locator("td").nth(1).inner_text() == f"{entry['bytes']['expected'] / 2**30:.2f} GiB"
     first = rank["entries"][0]
     badge = shown[first["name"]].locator(".evidence")
@@ -275,6 +276,16 @@ def test_an_address_that_someone_made_up_breaks_nothing(page: Page, state: objec
     refused = [said for said in page.complaints if "400" in said]
     assert page.complaints == refused
     page.complaints.clear()
+
+
+def test_a_plan_is_taken_along_to_capacity(page: Page) -> None:
+    page.tab("plan")
+    _field(page, "KV format").select_option("fp8")
+    _ready(page, "--kv-cache-dtype fp8")
+    page.here.get_by_role("link", name="What load it serves").click()
+    page.waits_for("() => location.hash.startsWith('#capacity')")
+    page.here.wait_for_selector(".controls")
+    assert _field(page, "KV format").input_value() == "fp8"
 
 
 def test_a_plan_is_kept_for_compare(page: Page) -> None:

@@ -51,13 +51,13 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
     if command is None:
         raise InputError(f"the page does not run {shorter(ask.command)}", command=shorter(ask.command))
     run = [ask.command]
-    places = []
+    places: list[tuple[str, str]] = []
     shown = ["vramledger", ask.command]
     for source in ask.sources:
         real, told = _source(source, held)
         run.append(real)
         shown.append(told)
-        places.append((real, told))
+        places += _places(source, real, told, held)
     parts = list(_options(command, ask.options)) if ask.options else []
     run += parts
     shown += parts
@@ -68,7 +68,7 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
             real, told = _source(key, held)
             run.append(f"{command.files[name]}={real}")
             shown.append(f"{command.files[name]}={told}")
-            places.append((real, told))
+            places += _places(key, real, told, held)
     return CommandLine(
         arguments=(*run, *command.alone, "--json"),
         shown=" ".join(map(_quoted, shown)),
@@ -86,6 +86,13 @@ def _source(source: str, held: Callable[[str], Upload]) -> tuple[str, str]:
     raise InputError(
         f"{shorter(source)} is neither a built-in model nor a file given to the page", source=shorter(source)
     )
+
+
+def _places(source: str, real: str, told: str, held: Callable[[str], Upload]) -> Iterator[tuple[str, str]]:
+    """A file's folder is told too: that of a config.json is what an engine serves."""
+    if source.startswith(_UPLOAD):
+        yield real, told
+        yield str(held(source.removeprefix(_UPLOAD)).folder), "."
 
 
 def _options(command: Command, options: Mapping[str, Value | tuple[Value, ...]]) -> Iterator[str]:

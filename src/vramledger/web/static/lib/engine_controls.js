@@ -1,6 +1,6 @@
 // Controls of a plan's question. Each shows what was given, else what the engine takes (`settings` of the last answer).
 import { Fragment, html, useId, useState } from "vl/lib/dom";
-import { Drop, Entry, Pick, Select, Slider } from "vl/lib/parts";
+import { Drop, Entry, Pick, Select, Slider, few } from "vl/lib/parts";
 import { remember } from "vl/lib/plan_file";
 import { movedTo, optionOf, termsOf } from "vl/lib/plan_state";
 import { addWords, t } from "vl/lib/words";
@@ -14,7 +14,7 @@ const COUNTS = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 /** `onChange` gets the whole new state. `before` is Drop's. */
 export function ModelControls({ known, state, onChange, before }) {
   const own = state.source.startsWith("upload:") ? { names: state.names, bytes: state.bytes ?? 0 } : null;
-  const options = [...known.models.map((each) => [`builtin:${each}`, each]), ...(own ? [[state.source, own.names.join(", ")]] : [])];
+  const options = [...known.models.map((each) => [`builtin:${each}`, each]), ...(own ? [[state.source, few(own.names)]] : [])];
   const take = (given) => {
     if (given) remember(given.source, given.files);
     onChange(given ? { ...state, source: given.source, names: given.names, bytes: given.bytes } : { ...state, source: `builtin:${known.models[0]}`, names: [] });

@@ -2,7 +2,7 @@
 import { html } from "vl/lib/dom";
 import { Chart, axis, safe, tooltip, whiskers } from "vl/lib/chart";
 import { OWNERS, PHASES, colour, ownerColour } from "vl/lib/colours";
-import { bytes, gib, range } from "vl/lib/units";
+import { GIB, bytes, gib, range } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/plan";
 
@@ -88,6 +88,9 @@ function numbers(rank, phases, present) {
   return [...held, [t("plan.sum"), ...phases.map((phase) => range(peakOf(rank, phase).occupied))]];
 }
 
+/** One unit for figures that are compared at a glance; what is too small for it is in the ledger. */
+const inGib = (size) => (size > 0 && size < GIB / 200 ? "<0.01 GiB" : `${(size / GIB).toFixed(2)} GiB`);
+
 /** What stands in the bar of the phase that binds, from its top to its foot. */
 function Legend({ rank, budget }) {
   const held = owners(rank, rank.binding_phase).reverse();
@@ -95,6 +98,6 @@ function Legend({ rank, budget }) {
     <tr><th scope="row"><span class="line" aria-hidden="true"></span>${t("plan.device")}</th><td class="n">${bytes(rank.device_total_bytes)}</td></tr>
     <tr><th scope="row"><span class="line dashed" aria-hidden="true"></span>${t("plan.budget")}</th><td class="n">${bytes(budget)}</td></tr>
     <tr class="sum"><th scope="row"><span class="whisker" aria-hidden="true"></span>${t("plan.peak")}</th><td class="n">${bytes(peakOf(rank, rank.binding_phase).occupied.expected)}</td></tr>
-    ${held.map((each) => html`<tr key=${each.owner}><th scope="row"><span class="swatch" style=${`background:var(--${each.owner.replace(/_/g, "-")})`} aria-hidden="true"></span>${each.owner}</th><td class="n">${bytes(each.bytes)}</td></tr>`)}
+    ${held.map((each) => html`<tr key=${each.owner}><th scope="row"><span class="swatch" style=${`background:var(--${each.owner.replace(/_/g, "-")})`} aria-hidden="true"></span>${each.owner}</th><td class="n">${inGib(each.bytes)}</td></tr>`)}
   </tbody></table></div>`;
 }

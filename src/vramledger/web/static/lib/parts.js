@@ -107,11 +107,16 @@ export function Drop({ label, held, onFiles, before, multiple = false, accept, h
       onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}
       onDrop=${(event) => { event.preventDefault(); setOver(false); send(event.dataTransfer.files); }}>
     <input id=${id} type="file" multiple=${multiple} accept=${accept} onChange=${(event) => { send(event.target.files); event.target.value = ""; }} />
-    ${held ? html`<p>${t("drop.keep", { names: held.names.join(", "), size: bytes(held.bytes) })} <button type="button" class="plain" onClick=${() => onFiles(null)}>${t("remove")}</button></p>`
+    ${held ? html`<p>${t("drop.keep", { names: few(held.names), size: bytes(held.bytes) })} <button type="button" class="plain" onClick=${() => onFiles(null)}>${t("remove")}</button></p>`
       : html`<p class="hint">${t("drop")}</p>`}
     <p role="status">${note}</p>
   </div>`}<//>`;
 }
+
+const SHOWN_NAMES = 3;
+
+/** The first of many names. */
+export const few = (names) => (names.length > SHOWN_NAMES + 1 ? `${names.slice(0, SHOWN_NAMES).join(", ")}, ${t("andMore", { count: names.length - SHOWN_NAMES })}` : names.join(", "));
 
 export function Copy({ text, label }) {
   const [done, setDone] = useState(false);

@@ -19,7 +19,7 @@ export const gib = (size) => +(size / GIB).toFixed(3);
 export const count = (value) => whole.format(value);
 
 /** "2.47", "0.031": three digits that count. */
-export const number = (value) => (value === 0 ? "0" : Number.isInteger(value) ? whole.format(value) : +value.toPrecision(3) + "");
+export const number = (value) => (value === 0 ? "0" : Number.isInteger(value) ? whole.format(value) : `${+value.toPrecision(3)}`);
 
 /** A low-expected-high interval in words: "3.1 GiB (2.9 to 3.4)", exact ones without the brackets. */
 export function range(interval, shown = bytes) {

@@ -79,8 +79,8 @@ function Rank({ rank }) {
 
 function Pool({ pool }) {
   const facts = [
-    [t("plan.pool.bytes"), range(pool.bytes), pool.dtype],
-    [t("plan.blocks"), range(pool.num_blocks, count), t("plan.block.said", { tokens: count(pool.block_size), bytes: count(pool.bytes_per_block) })],
+    [t("plan.pool.bytes"), bytes(pool.bytes.expected), [pool.dtype, spread(pool.bytes, bytes)].join(", ")],
+    [t("plan.blocks"), count(pool.num_blocks.expected), [spread(pool.num_blocks, count), t("plan.block.said", { tokens: count(pool.block_size), bytes: count(pool.bytes_per_block) })].join(", ")],
     [t("plan.token"), `${count(pool.bytes_per_token)} B`, pool.state_bytes_per_sequence ? t("plan.state", { bytes: bytes(pool.state_bytes_per_sequence) }) : ""],
     [t("plan.reserved"), bytes(pool.admission.bytes_per_request), t("plan.reserved.said", { context: count(pool.context_len), requests: range(pool.admission.concurrency, number) })],
     [t("plan.steady"), bytes(pool.steady.bytes_per_request), t("plan.steady.said", { requests: range(pool.steady.concurrency, number) })],

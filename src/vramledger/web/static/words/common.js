@@ -12,7 +12,7 @@ export default {
     "verdict.short": "short by {bytes}", "conditions": "Conditions", "remedies": "What would help", "missing": "Missing to tell", "assumed": "Rests on assumptions",
     "evidence": "Evidence", "evidence.calculated": "calculated", "evidence.reported": "reported", "evidence.measured": "measured", "evidence.assumed": "assumed",
     "formula": "Formula", "source": "Source", "low": "low", "expected": "expected", "high": "high", "notes": "Notes",
-    "made": "Made by vramledger {version}", "reset": "Back to the engine's default", "exactly": "{name}, exactly",
+    "made": "Made by vramledger {version}", "andMore": "and {count} more", "reset": "Back to the engine's default", "exactly": "{name}, exactly",
   },
   ko: {
     "tab.plan": "Plan 계획", "tab.compare": "Compare 비교", "tab.fit": "Fit 적합", "tab.capacity": "Capacity 용량", "tab.live": "Live 실시간", "tab.diagnose": "Diagnose 진단",
@@ -26,6 +26,6 @@ export default {
     "verdict.short": "{bytes} 부족", "conditions": "조건", "remedies": "도움이 되는 변경", "missing": "판단에 필요한 정보", "assumed": "가정에 의존하는 항목",
     "evidence": "근거", "evidence.calculated": "calculated 계산", "evidence.reported": "reported 보고", "evidence.measured": "measured 측정", "evidence.assumed": "assumed 가정",
     "formula": "수식", "source": "출처", "low": "low", "expected": "expected", "high": "high", "notes": "참고",
-    "made": "vramledger {version}에서 생성", "reset": "engine 기본값으로", "exactly": "{name}, 정확한 값",
+    "made": "vramledger {version}에서 생성", "andMore": "외 {count}개", "reset": "engine 기본값으로", "exactly": "{name}, 정확한 값",
   },
 };
