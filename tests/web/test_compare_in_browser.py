@@ -88,7 +88,7 @@ def test_engines_side_by_side_are_what_the_command_prints(page: Page) -> None:
     page.shot("compare-engines")
 
     # Another column, a longer context: the page follows, the command with it.
-    page.here.get_by_label("Add an engine or a version").fill("vllm==0.11.0")
+    page.here.get_by_label("Add an engine or a version").press_sequentially("vllm==0.11.0")
     page.here.keyboard.press("Enter")
     page.here.get_by_label("Remove transformers").click()
     slider = page.here.get_by_role("slider", name="Context")
@@ -133,9 +133,7 @@ def test_plans_that_are_dropped_stand_side_by_side(page: Page, plans: Path) -> N
     page.tab("compare")
     page.here.get_by_label("What to compare").select_option("plans")
     page.here.wait_for_selector("text=Two plans or more are compared. There is 0.")
-    for name in ("before", "after"):
-        page.here.set_input_files("input[type=file]", plans / f"{name}.json")
-        page.here.wait_for_selector(f".chosen li:has-text('{name}.json')")
+    page.here.set_input_files("input[type=file]", [plans / "before.json", plans / "after.json"])
     page.here.wait_for_selector("section.command")
     assert page.command() == "vramledger compare ./before.json ./after.json --exit-zero"
     document = printed(page.command(), folder=plans)
@@ -184,11 +182,16 @@ def test_what_is_no_plan_is_told_as_the_command_tells_it(page: Page, plans: Path
 def test_two_releases(page: Page, plans: Path) -> None:
     page.tab("compare")
     page.here.get_by_label("What to compare").select_option("releases")
-    page.here.get_by_label("A: a manifest, or a plan").set_input_files(plans / "before.json")
-    page.here.wait_for_selector(".drop:has-text('before.json')")
-    page.here.get_by_label("B: a manifest, or a plan").set_input_files(plans / "after.json")
+    both = [plans / "after.json", plans / "before.json"]
+    page.here.get_by_label("A: a manifest, or a plan").set_input_files(both)
     page.here.wait_for_selector("section.command")
-    assert page.command() == "vramledger diff ./before.json ./after.json"
+    assert page.command() == "vramledger diff ./after.json ./before.json"
+    page.here.get_by_label("A: a manifest, or a plan").set_input_files(both[1])
+    page.here.wait_for_selector(".drop >> nth=0 >> text=before.json")
+    page.here.get_by_label("B: a manifest, or a plan").set_input_files(both[0])
+    page.waits_for(
+        "() => document.querySelector('section.command code')?.innerText === 'vramledger diff ./before.json ./after.json'"
+    )
     document = printed(page.command(), folder=plans)
     shown = {
         row[0].splitlines()[0]: row for group in ("inputs", "pool", "owners") for row in numbers(page, group)

@@ -44,13 +44,16 @@ export function Chosen({ label, values, onChange, list, add, all, hint, isWhole 
   return html`<fieldset class="chosen"><legend>${label}</legend>
     <ul>${values.map((each) => html`<li><span>${each === all?.[0] ? all[1] : each}</span><button type="button" class="plain" aria-label=${t("list.remove", { name: each })} onClick=${() => onChange(values.filter((other) => other !== each))}>×</button></li>`)}</ul>
     <${Field} label=${add} hint=${hint}>${(id) => html`<div class="adding"><input id=${id} type="text" list=${`${id}-list`} value=${text} autocomplete="off" spellcheck="false"
-        onInput=${(event) => (list.includes(event.target.value) ? take(event.target.value) : setText(event.target.value))}
+        onInput=${(event) => (isPicked(event) && list.includes(event.target.value) ? take(event.target.value) : setText(event.target.value))}
         onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); take(text); } }} />
       <button type="button" class="plain" onClick=${() => take(text)}>${t("list.add")}</button></div>
       <datalist id=${`${id}-list`}>${list.filter((each) => !values.includes(each)).map((each) => html`<option value=${each}></option>`)}</datalist>`}<//>
     ${all && !values.includes(all[0]) && html`<button type="button" class="plain" onClick=${() => onChange([all[0]])}>${all[1]}</button>`}
   </fieldset>`;
 }
+
+/** Whether a text came from the list, not from the keyboard: what is typed may go on ("vllm" on its way to "vllm==0.11.0"). */
+const isPicked = ({ inputType }) => !inputType || inputType === "insertReplacementText";
 
 /** Boxes of which any number is ticked, folded: `options` [value, text]. */
 export function Ticked({ label, values, options, onChange, hint }) {

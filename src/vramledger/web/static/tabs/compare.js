@@ -96,12 +96,19 @@ function Plans({ kept, choice }) {
       start({ command: "compare", sources, options: { exit_zero: true } });
     })();
   }, [kept, dropped]);
-  const add = (found) => found && setDropped((before) => [...before, found]);
+  /** Each file is a plan of its own. */
+  const add = async (files) => {
+    for (const file of files) {
+      const found = await upload([file]);
+      setDropped((before) => [...before, found]);
+    }
+    return true;
+  };
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
       <fieldset class="chosen"><legend>${t("compare.taken")}</legend>${all.length === 0 && html`<p class="hint">${t("compare.kept.none")}</p>`}
         <ul>${all.map((item) => html`<li title=${item.name}><span>${item.file ?? item.names.join(", ")}</span><button type="button" class="plain" aria-label=${t("list.remove", { name: item.file ?? item.names[0] })}
           onClick=${() => (item.isKept ? forget(item.name) : setDropped(dropped.filter((each) => each !== item)))}>×</button></li>`)}</ul></fieldset>
-      <${Drop} label=${t("compare.files")} held=${null} accept=".json" onFiles=${add} />
+      <${Drop} label=${t("compare.files")} held=${null} accept=".json" multiple=${true} before=${add} onFiles=${() => {}} />
     </form><${Shown} answer=${all.length < 2 ? null : answer} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${View}
         before=${all.length < 2 && html`<p>${t("compare.two", { count: all.length })}</p>`}>
       ${kept.length > 0 && html`<section class="command" aria-label=${t("compare.made")}><h3>${t("compare.made")}</h3><pre tabindex="0"><code>${kept.map((item, place) => `${item.answer.command} --json > ${files[place]}.json`).join("\n")}</code></pre></section>`}<//></div>`;
@@ -115,10 +122,17 @@ function Releases({ choice }) {
   useEffect(() => {
     if (sides.before && sides.after) start({ command: "diff", sources: [sides.before.source, sides.after.source], options: { expressions: sides.limits } });
   }, [sides]);
+  /** Two files at once are both sides, in the order of their names. */
+  const both = async (files) => {
+    if (files.length !== 2) return false;
+    const [before, after] = [...files].sort((one, other) => (one.name < other.name ? -1 : 1));
+    set({ before: await upload([before]), after: await upload([after]) });
+    return true;
+  };
   const isWhole = sides.before && sides.after;
   return html`<div class="split"><form class="controls" aria-label=${t("tab.compare")} onSubmit=${(event) => event.preventDefault()}>${choice}
-      <${Drop} label=${t("compare.before")} held=${sides.before} accept=".json" onFiles=${(before) => set({ before })} />
-      <${Drop} label=${t("compare.after")} held=${sides.after} accept=".json" onFiles=${(after) => set({ after })} />
+      <${Drop} label=${t("compare.before")} held=${sides.before} accept=".json" multiple=${true} before=${both} onFiles=${(before) => set({ before })} />
+      <${Drop} label=${t("compare.after")} held=${sides.after} accept=".json" multiple=${true} before=${both} onFiles=${(after) => set({ after })} />
       <${Chosen} label=${t("diff.thresholds")} values=${sides.limits} list=${[]} add=${t("diff.threshold.add")} hint=${t("diff.threshold.hint")} isWhole=${true} onChange=${(limits) => set({ limits })} />
     </form><${Shown} answer=${isWhole ? answer : null} problem=${problem} isRunning=${isRunning} told=${told} cancel=${cancel} View=${Diff} before=${!isWhole && html`<p>${t("compare.release.none")}</p>`} /></div>`;
 }
