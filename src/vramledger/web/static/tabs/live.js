@@ -6,9 +6,10 @@ import { look, stopLooking, useLooks } from "vl/lib/looks";
 import { Command, Drop, Problem, Select, Text } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
 import { addWords, t } from "vl/lib/words";
-import { Drift, Ledger } from "vl/views/live_memory";
+import { Ledger } from "vl/views/live_memory";
 import { Decisions, Instances } from "vl/views/live_requests";
 import { Facts, Pool, Requests, clock } from "vl/views/live_history";
+import { View as Reconciliation } from "vl/views/reconcile";
 import words from "vl/words/live";
 
 addWords(words);
@@ -77,9 +78,14 @@ function Shown({ looks, isFrozen, isOn, minutes, measured, allowed }) {
   const windowMs = minutes * 60_000;
   const last = points[points.length - 1];
   const drawn = points.filter((point) => point.at >= last.at - windowMs);
+  // Where nothing answers, what was told last stays, and says that it is old.
+  const until = drawn.findLastIndex((point) => point.total !== null || point.running !== null) + 1;
+  const told = until ? drawn.slice(0, until) : drawn;
+  const isOld = told.length < drawn.length;
   const hasPool = last.total !== null || drawn.some((point) => point.used !== null);
   return html`<${Standing} looks=${looks} isFrozen=${isFrozen} isOn=${isOn} />
-    <${Facts} points=${drawn} look=${look} />
+    ${isOld && html`<p class="dim">${t("live.old", { time: clock(told[told.length - 1].at) })}</p>`}
+    <div class=${isOld ? "old" : ""}><${Facts} points=${told} look=${look} /></div>
     <div class="pictures">${hasPool && html`<${Pool} points=${drawn} windowMs=${windowMs} />`}<${Requests} points=${drawn} windowMs=${windowMs} /></div>
     ${look.gateway && html`<${Instances} gateway=${look.gateway} />`}
     <h2>${t("live.decisions")}</h2>
@@ -92,7 +98,7 @@ function Shown({ looks, isFrozen, isOn, minutes, measured, allowed }) {
     <h2>${t("live.drift")}</h2>
     <${Problem} message=${measured.drift.problem} />
     ${measured.drift.isRunning && html`<p role="status">${t("live.comparing")}</p>`}
-    ${measured.drift.answer ? html`<${Drift} found=${measured.drift.answer.document} /><${Command} line=${measured.drift.answer.command} label=${t("live.drift.command")} />` : !measured.drift.isRunning && html`<p class="dim">${t("live.drift.none")}</p>`}
+    ${measured.drift.answer ? html`<${Reconciliation} document=${measured.drift.answer.document} /><${Command} line=${measured.drift.answer.command} label=${t("live.drift.command")} />` : !measured.drift.isRunning && html`<p class="dim">${t("live.drift.none")}</p>`}
     <${Blind} look=${look} last=${last} measured=${measured} allowed=${allowed} />`;
 }
 

@@ -21,9 +21,9 @@ export function Facts({ points, look }) {
   const tight = last.free !== null && last.total ? last.free / last.total < 0.1 : false;
   const facts = [
     [t("live.free"), told(last.free), last.total === null ? t("live.pool.untold") : html`${t("live.of", { total: count(last.total), unit: unitOf(last), share: last.free === null ? t("live.unknown") : share(last.free, last.total) })}${last.block > 1 && last.free !== null ? html`<br />${t("live.tokens", { tokens: count(last.free * last.block) })}` : ""}`, tight ? "unsure" : ""],
-    [t("live.running"), told(last.running), look.gateway ? t("live.admitted", { count: count(look.gateway.admitted) }) : "", ""],
+    [t("live.running"), told(last.running), look.gateway && last.queued !== null ? t("live.admitted", { count: count(look.gateway.admitted) }) : "", ""],
     [t("live.waiting"), told(last.waiting), "", last.waiting ? "unsure" : ""],
-    look.gateway && [t("live.queued"), count(last.queued), last.queued ? t("live.oldest", { time: seconds(look.gateway.queue.oldest_age_ns / 1e9) }) : "", last.queued ? "unsure" : ""],
+    look.gateway && last.queued !== null && [t("live.queued"), count(last.queued), last.queued ? t("live.oldest", { time: seconds(look.gateway.queue.oldest_age_ns / 1e9) }) : "", last.queued ? "unsure" : ""],
     [t("live.preempted"), told(last.preempted), preempted === null ? "" : t("live.preempted.more", { count: count(preempted) }), preempted ? "bad" : ""],
     last.generated !== null && [t("live.rate"), speed === null ? t("live.unknown") : t("live.rate.unit", { rate: number(+speed.toFixed(1)) }), t("live.rate.over", { time: seconds(RATE_S) }), ""],
     last.deviceFree !== null && [t("live.device"), bytes(last.deviceFree), last.deviceTotal ? t("live.of", { total: bytes(last.deviceTotal), unit: "", share: share(last.deviceFree, last.deviceTotal) }) : "", ""],
@@ -34,7 +34,7 @@ export function Facts({ points, look }) {
 
 /** windowMs: how much of the past is drawn. */
 export function Pool({ points, windowMs }) {
-  const last = points[points.length - 1];
+  const last = points.findLast((point) => point.total !== null) ?? points[points.length - 1];
   const free = points.map((point) => point.free).filter((value) => value !== null);
   const says = last.total === null || last.free === null ? t("live.pool.untold")
     : t("live.pool.says", { free: count(last.free), total: count(last.total), unit: unitOf(last), least: count(Math.min(...free)) });
@@ -67,7 +67,7 @@ export function Pool({ points, windowMs }) {
 }
 
 export function Requests({ points, windowMs }) {
-  const last = points[points.length - 1];
+  const last = points.findLast((point) => point.running !== null) ?? points[points.length - 1];
   /** @type {[string, number, (point: any) => number | null, string][]} */
   const all = [["live.running", 3, (point) => point.running, "solid"], ["live.waiting", 1, (point) => point.waiting, "dashed"], ["live.queued", 2, (point) => point.queued, "dotted"]];
   const kinds = all.filter(([, , value]) => points.some((point) => value(point) !== null));
