@@ -174,6 +174,25 @@ def test_what_was_measured_is_set_against_a_plan(browser: Any, running: Running,
         assert row.count(f"{CELLS:,}") >= 2
 
 
+def test_a_plan_kept_in_its_tab_can_be_chosen_and_looks_go_on_meanwhile(
+    browser: Any, running: Running
+) -> None:
+    with opened(browser, running.ui) as page:
+        page.tab("live").here.wait_for_selector(".facts.live")
+        before = page.here.locator("details.numbers table tbody tr").count()
+        page.tab("plan").here.click("button:text-is('Keep for Compare')")
+        page.tab("live").here.wait_for_selector(".facts.live")
+        page.waits_for(
+            "(before) => document.querySelectorAll('details.numbers table tbody tr').length > before", before
+        )
+        page.here.locator("fieldset select").select_option(index=1)
+        page.here.wait_for_selector(".reconciliation")
+        # A plan of another engine and model: that these differ is what explains the rest.
+        shown = page.says(".reconciliation")
+        assert "engine\tvllm\tllamacpp" in shown
+        assert page.here.get_attribute(".reconciliation .verdict", "class") == "verdict bad"
+
+
 def test_an_engine_that_ends_is_told_and_so_is_its_return(browser: Any, ui: Ui, tmp_path: Path) -> None:
     """Named in the page: of this machine, where the page is for this machine alone."""
     with opened(browser, ui) as page:
