@@ -76,6 +76,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
         ("vramledger plan x --device=h200", {"plain,H200-141GB"}),
         ("vramledger fit x --devices L4,h200", {"plain,L4,H200-141GB"}),
         ("vramledger plan builtin:gpt", {"plain,builtin:gpt-oss-20b", "plain,builtin:gpt-oss-120b"}),
+        ("vramledger simulate x --workload builtin:az", {"plain,builtin:azure-chat"}),
         ("vramledger rollout builtin:gpt-oss-1", {"plain,builtin:gpt-oss-120b"}),
         ("vramledger plan my", {"file,my"}),
         ("vramledger simulate x --workload tr", {"file,tr"}),

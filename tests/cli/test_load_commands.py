@@ -443,3 +443,51 @@ def test_what_a_policy_cannot_do_is_said(
 ) -> None:
     assert main(["simulate", "--blocks", "40", *bare, "--workload", trace, *more]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_curves_are_the_quantities_percentiles(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = document(
+        capsys, "simulate", "--blocks", "30", *bare, "--workload", trace, "--scale-time", "0.1"
+    )
+    curves = found["curves"]
+    assert curves["percent"] == sorted(set(curves["percent"]))
+    for name in ("ttft_ms", "tpot_ms", "latency_ms", "queue_ms"):
+        at = dict(zip(curves["percent"], curves[name], strict=True))
+        assert list(at.values()) == sorted(at.values())
+        for percent in (50, 90, 95, 99):
+            assert at[percent] == found["requests"][name][f"p{percent}"]
+        assert at[100] == found["requests"][name]["max"]
+    assert curves["ttft_ms"][0] < curves["ttft_ms"][-1]
+
+
+def test_percentiles_of_every_load(
+    trace: str, bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = document(
+        capsys, "capacity", "--blocks", "100", *bare, "--workload", trace, "--slo-ttft-ms", "200", "--no-sensitivity", "--no-headroom"
+    )  # fmt: skip
+    for load in found["loads"]:
+        assert load["ttft_ms"]["p50"] <= load["ttft_ms"]["p95"] <= load["ttft_ms"]["p99"]
+        assert (load["ttft_ms"]["p99"], load["tpot_ms"]["p99"]) == (load["ttft_p99_ms"], load["tpot_p99_ms"])
+        assert load["latency_ms"]["p50"] >= load["ttft_ms"]["p50"]
+    at = next(load for load in found["loads"] if load["load"] == found["load"])
+    assert at["latency_ms"]["p99"] == found["at"]["latency_ms"]["p99"]
+
+
+def test_a_built_in_workload_is_told_by_its_name(
+    bare: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = document(
+        capsys, "simulate", "--blocks", "2000", *bare, "--max-model-len", "16K", "--workload", "builtin:azure-chat", "--requests", "50"
+    )  # fmt: skip
+    workload = found["conditions"]["workload"]
+    assert (workload["name"], workload["source"], workload["requests"]) == (
+        "builtin:azure-chat",
+        "builtin:azure-chat",
+        50,
+    )
+    assert any("CC-BY 4.0" in note for note in workload["notes"])
+    assert main(["simulate", "--blocks", "2000", *bare, "--workload", "builtin:azur"]) == 4
+    assert "did you mean azure-chat?" in capsys.readouterr().err

@@ -43,7 +43,9 @@ def _items(param: click.Parameter, metavar: str, word: str) -> Iterable[Completi
 
         return _starting(word, ((name, "") for name in engine_names()))
     if _MODEL.search(metavar):
-        return _models(word)
+        return _builtin(word, _models())
+    if param.name == "workload":
+        return _builtin(word, _workloads())
     if _PATHS.search(metavar):
         return [CompletionItem(word, type="dir" if metavar in ("DIR", "FOLDER") else "file")]
     return []
@@ -64,18 +66,26 @@ def _devices() -> Iterator[tuple[str, str]]:
         yield device.name.replace(" ", "-"), format_gib(device.total_bytes)
 
 
-def _models(word: str) -> list[CompletionItem[str]]:
-    """Built-in models once their prefix is begun, else files."""
-    from vramledger.models.builtin import PREFIX, models
-    from vramledger.report.text import billions
+def _builtin(word: str, named: Iterable[tuple[str, str]]) -> list[CompletionItem[str]]:
+    """What comes with the package once `builtin:` is begun, else files."""
+    from vramledger.models.builtin import PREFIX
 
     if not word or not (PREFIX.startswith(word) or word.startswith(PREFIX)):
         return [CompletionItem(word, type="file")]
-    named = (
-        (
-            f"{PREFIX}{model.name}",
-            f"{billions(model.published_parameters)} parameters" if model.published_parameters else "",
-        )
-        for model in models()
-    )
     return _starting(word, named)
+
+
+def _models() -> Iterator[tuple[str, str]]:
+    from vramledger.models.builtin import PREFIX, models
+    from vramledger.report.text import billions
+
+    for model in models():
+        size = model.published_parameters
+        yield f"{PREFIX}{model.name}", f"{billions(size)} parameters" if size else ""
+
+
+def _workloads() -> Iterator[tuple[str, str]]:
+    from vramledger.workload.builtin import workloads
+
+    for workload in workloads():
+        yield workload.shown, workload.about

@@ -35,6 +35,7 @@ Examples:
   vramledger simulate ./model --device H100-80GB --workload trace.csv --scale-time 0.25 --slo-ttft-ms 1000 --slo-tpot-ms 50
   vramledger simulate ./model --device L40S --workload cohorts.toml --rate 4 --requests 20000 --picture pool.svg
   vramledger simulate ./model --device L40S --workload trace.csv --slo-ttft-ms 2000 --admission default
+  vramledger simulate builtin:Llama-3.1-8B-Instruct --device L40S --max-model-len 16K --workload builtin:azure-chat --html load.html
   vramledger simulate --blocks 27889 --block-size 16 --max-model-len 16K --max-num-seqs 256 \\
     --max-num-batched-tokens 2048 --step-model step.json --workload trace.jsonl --output run/
 

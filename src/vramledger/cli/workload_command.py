@@ -19,8 +19,8 @@ _HELP = """What a trace of requests is, or a sample of cohorts: rate and bursts,
 
 FILE is a trace, gzip or not; its content tells its format. Known are Azure's, Mooncake's, Qwen-Bailian's and BurstGPT's traces,
 coding agents' conversations, access logs of OpenAI-like gateways as JSON lines, request logs of vLLM and SGLang, and any CSV,
-Parquet or JSON lines with named columns. Cohorts (.toml, .json) and ServeGen's clients (NAME.rates.parquet) are sampled. --output
-writes the requests as one format for all, --fit the cohorts that a trace has, to be sampled and changed."""
+Parquet or JSON lines with named columns. Cohorts (.toml, .json) and ServeGen's clients (NAME.rates.parquet) are sampled.
+builtin:azure-chat, builtin:short-qa and builtin:ten-second-tools come with the package. --output writes the requests as one format for all, --fit the cohorts that a trace has, to be sampled and changed."""
 
 _EPILOG = """\b
 Examples:

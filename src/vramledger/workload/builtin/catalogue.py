@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
@@ -75,6 +74,8 @@ def find(text: str) -> BuiltinWorkload:
     for each in _WORKLOADS:
         if each.name == wanted.casefold():
             return each
+    from difflib import get_close_matches
+
     from vramledger.models.sources.bounded_file import quote
 
     closest = tuple(get_close_matches(wanted[:_LONGEST_NAME].casefold(), names(), n=1, cutoff=0.5))
