@@ -56,7 +56,7 @@ function Used({ runs, says }) {
     tooltip: tooltip({ trigger: "axis", formatter: (points) => points.map((each) => `<div>${safe(each.seriesName)}: ${safe(count(each.value[1]))}</div>`).join("") }),
     grid: [{ left: 58, right: 14, top: 44, height: 170 }, { left: 58, right: 14, top: 250, height: 92 }],
     xAxis: [time({ gridIndex: 0, axisLabel: { show: false } }), time({ gridIndex: 1, name: t("load.seconds"), nameLocation: "middle", nameGap: 28 })],
-    yAxis: [axis({ type: "value", gridIndex: 0, min: 0, max: runs[0].document.pool.usable_blocks }), axis({ type: "value", gridIndex: 1, min: 0, minInterval: 1, splitNumber: 3 })],
+    yAxis: [axis({ type: "value", gridIndex: 0, min: 0, max: runs[0].document.pool.usable_blocks, axisLabel: { showMaxLabel: false } }), axis({ type: "value", gridIndex: 1, min: 0, minInterval: 1, splitNumber: 3 })],
     series: lines.flat(),
   });
   const columns = [t("load.policy"), ...["p50", "p95", t("load.max"), `${t("load.waiting")}, ${t("load.max")}`].map((name) => ({ name, number: true }))];

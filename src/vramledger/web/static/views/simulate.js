@@ -81,23 +81,24 @@ const millions = (value) => value / 1e6;
 const nameOf = (row) => (row.patience_s === null ? row.policy : `${row.policy}, ${seconds(row.patience_s)}`);
 
 /** Ways to treat KV between turns, the least wasteful first. */
-function ToolWaits({ rows }) {
-  if (!rows || !rows.length) return null;
+function ToolWaits({ rows: told }) {
+  if (!told?.length) return null;
+  const rows = [...told].sort((a, b) => a.waste_token_s - b.waste_token_s);
   const best = rows.find((row) => !row.policy.includes("hindsight")) ?? rows[0];
   const says = t("load.toolwaits.says", { policy: nameOf(best), waste: number(millions(best.waste_token_s)), waits: count(best.waits) });
   const shown = [...rows].reverse();
-  const left = Math.min(150, Math.round(document.documentElement.clientWidth * 0.34));
+  const left = Math.min(230, Math.round(document.documentElement.clientWidth * 0.42));
   const bar = (key, name, paint) => ({ type: "bar", stack: "waste", name, barMaxWidth: 16, itemStyle: { color: paint }, data: shown.map((row) => millions(row[key])) });
   const make = () => ({
     legend: { top: 0, type: "scroll", textStyle: { color: colour("ink") } },
     grid: { left, right: 40, top: 34, bottom: 44 },
     tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: (points) => `<b>${safe(points[0].name)}</b>${points.map((each) => `<div>${safe(each.seriesName)}: ${safe(number(each.value))}</div>`).join("")}` }),
     xAxis: axis({ type: "value", name: t("load.waste"), nameLocation: "middle", nameGap: 28, axisLabel: { hideOverlap: true } }),
-    yAxis: axis({ type: "category", data: shown.map(nameOf), axisLabel: { width: left - 12, overflow: "truncate", interval: 0 } }),
+    yAxis: axis({ type: "category", data: shown.map(nameOf), axisLabel: { width: left - 12, overflow: "truncate", interval: 0, fontSize: 11 } }),
     series: [bar("idle_token_s", t("load.idle"), colour("s1")), bar("stalled_token_s", t("load.stalled"), colour("s2"))],
   });
   const columns = [t("load.policy"), ...[t("load.kept"), t("load.waste"), t("load.idle"), t("load.stalled"), t("load.link"), t("load.recomputed")].map((name) => ({ name, number: true }))];
   const row = (each) => [nameOf(each), share(each.found_share), number(millions(each.waste_token_s)), number(millions(each.idle_token_s)), number(millions(each.stalled_token_s)), bytes(each.link_bytes), count(each.recomputed_tokens)];
   return html`<section aria-label=${t("load.toolwaits")}><h2>${t("load.toolwaits")}</h2><p>${says}</p>
-    <${Chart} make=${make} deps=${[rows]} says=${says} height=${90 + rows.length * 24} columns=${columns} rows=${rows.map(row)} /></section>`;
+    <${Chart} make=${make} deps=${[told]} says=${says} height=${90 + rows.length * 24} columns=${columns} rows=${rows.map(row)} /></section>`;
 }
