@@ -45,7 +45,7 @@ function Bars({ rows, says, columns, table, unit = "%", widest = 150 }) {
     tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: (points) => `<b>${safe(points[0].name)}</b><div>${safe(`${number(points[0].value)}${unit}`)}</div>` }),
     xAxis: axis({ type: "value", axisLabel: { formatter: `{value}${unit}`, hideOverlap: true } }),
     yAxis: axis({ type: "category", data: drawn.map((each) => each[0]), axisTick: { show: false }, axisLabel: { width: left - 12, overflow: "truncate", interval: 0 } }),
-    series: [{ type: "bar", barMaxWidth: 18, label: { show: true, position: "right", color: colour("ink"), formatter: ({ value }) => `${number(+value.toFixed(1))}${unit}` }, data: drawn.map((each) => ({ value: each[1], itemStyle: { color: colour(each[2]) }, label: { position: each[1] < 0 ? "left" : "right" } })) }],
+    series: [{ type: "bar", barMaxWidth: 18, label: { show: true, position: "right", color: colour("ink"), formatter: ({ value }) => `${number(+value.toFixed(1))}${unit}` }, data: drawn.map((each) => ({ value: each[1], itemStyle: { color: colour(each[2]) } })) }],
   });
   return html`<${Chart} make=${make} deps=${[rows]} says=${says} height=${50 + rows.length * 28} columns=${columns} rows=${table} />`;
 }
