@@ -126,7 +126,7 @@ def test_reported_failures_have_the_class_that_the_command_gives(
         file = tmp_path / f"{name}.txt"
         file.write_text("\n".join(report["messages"]) + "\n", encoding="utf-8")
         drop(page, file)
-        page.here.wait_for_selector(f".answered[data-shown=now] section.command code:text('./{name}.txt')")
+        page.here.wait_for_selector(f".answered[data-shown=now] section.command code:has-text('./{name}.txt')")
         found[name] = page.here.eval_on_selector_all(
             ".diagnosis article > .verdict .word",
             "words => words.map(each => each.textContent.split(' · ')[0])",
@@ -151,6 +151,10 @@ def test_the_address_shows_the_example_again(page: Page) -> None:
     page.here.goto(address)
     assert shown(page, within=".diagnosis") == command
     assert page.says(".verdict .word").startswith("decode-growth")
+    press(page, "Plan against measured")
+    page.here.click(".shown >> text=Show an example")
+    assert "--model ./config.json" in shown(page, within=".reconciliation")
+    assert page.says(".reconciliation .verdict .word") == "outside"
 
 
 def test_two_logs_of_one_name_and_a_packed_one_are_told_apart(page: Page, tmp_path: Path) -> None:

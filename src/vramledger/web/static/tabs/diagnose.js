@@ -1,6 +1,6 @@
 // Tab Diagnose: what failed, what the log says, who holds the allocator's memory, a plan against what was measured.
 import { html, useEffect, useMemo, useState } from "vl/lib/dom";
-import { run } from "vl/lib/api";
+import { run, upload } from "vl/lib/api";
 import { sent, useEvidenceFiles, useTexts } from "vl/lib/evidencefiles";
 import { Command, Drop, Field, Problem, Progress, Select, Text, useRun } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
@@ -14,9 +14,13 @@ import words from "vl/words/diagnose";
 
 addWords(words);
 
-const EXAMPLE = { address: "/static/examples/llamacpp-unified-kv.txt", name: "llamacpp-unified-kv.log" };
+// Recorded by this project; `model` and `device` are what the log does not tell.
+const EXAMPLES = {
+  failure: { log: ["llamacpp-unified-kv.txt", "llamacpp-unified-kv.log"] },
+  plan: { log: ["sglang-cpu.txt", "sglang-cpu.log"], model: ["tiny-llama.txt", "config.json"], device: "cpu:24105MiB" },
+};
 const PARTS = ["failure", "log", "allocator", "plan"];
-const FIRST = { part: "failure", model: "", device: "", engine: "", set: "", request: "", free: "", example: false };
+const FIRST = { part: "failure", model: "", device: "", engine: "", set: "", request: "", free: "", example: "" };
 const DOCUMENTS = new Set(["plan", "measurement"]);
 const LATER_MS = 350;
 
@@ -31,26 +35,27 @@ export function Tab({ known, state }) {
   const add = async (dropped, { told }) => {
     const found = await sent(dropped, files.map((each) => each.name), told);
     change((before) => [...before, ...found]);
-    set({ example: false, part: partFor(found, asked.part) });
+    set({ example: "", part: partFor(found, asked.part) });
     return true;
   };
-  const example = async () => {
+  const example = async (name) => {
+    const { log, model, device = "" } = EXAMPLES[name];
     try {
-      const log = await (await fetch(EXAMPLE.address)).blob();
-      const found = await sent([new File([log], EXAMPLE.name)], []);
+      const found = await sent([await shipped(...log)], []);
+      if (model) setOwn(await upload([await shipped(...model)]));
       change(() => found);
-      set({ example: true, part: "failure" });
+      set({ example: name, part: name, device, model: "" });
     } catch (refused) {
       setProblem(t(refused.message));
     }
   };
-  useEffect(() => { if (state?.example && files.length === 0) example(); }, []);
+  useEffect(() => { if (state?.example in EXAMPLES && files.length === 0) example(state.example); }, []);
   useEffect(() => { if (JSON.stringify(settled) !== JSON.stringify(FIRST) || state) writeAddress("diagnose", settled); }, [settled]);
   const model = own ? own.source : asked.model ? `builtin:${asked.model}` : "";
   return html`<div class="split"><form class="controls" aria-label=${t("tab.diagnose")} onSubmit=${(event) => event.preventDefault()}>
       <${Drop} label=${t("files")} hint=${t("files.hint")} multiple before=${add} onFiles=${() => {}} />
-      <${Held} files=${files} onRemove=${(gone) => { change((before) => before.filter((each) => each !== gone)); set({ example: false }); }} />
-      <p><button type="button" onClick=${example}>${t("example")}</button> <span class="hint">${t("example.told")}</span></p>
+      <${Held} files=${files} onRemove=${(gone) => { change((before) => before.filter((each) => each !== gone)); set({ example: "" }); }} />
+      <p><button type="button" class="plain" onClick=${() => example("failure")}>${t("example")}</button> <span class="hint">${t("example.told")}</span></p>
       <${Select} label=${t("served")} value=${own ? "" : asked.model} options=${[["", t("model.none")], ...known.models]} onChange=${(chosen) => { setOwn(null); set({ model: chosen }); }} />
       <details open=${own !== null}><summary>${t("served.own")}</summary><${Drop} label=${t("model.own")} held=${own} multiple onFiles=${setOwn} /></details>
       <${Text} label=${t("device")} value=${asked.device} list=${known.devices.map((each) => each.name)} hint=${t("device.hint")} onChange=${(device) => set({ device })} />
@@ -62,6 +67,9 @@ export function Tab({ known, state }) {
       <${Part} key=${asked.part} asked=${settled.part === asked.part ? settled : { ...settled, part: asked.part }} files=${files} model=${model} set=${set} now=${asked} onExample=${example} onKinds=${(kinds) => change((before) => before.map((each) => ({ ...each, kind: kinds.get(each.shown) ?? each.kind })))} />
     </div></div>`;
 }
+
+/** A file of the package as if it had been dropped. */
+const shipped = async (file, name) => new File([await (await fetch(`/static/examples/${file}`)).blob()], name);
 
 /** Where what was dropped is shown first. */
 function partFor(found, before) {
@@ -91,7 +99,7 @@ function Failure({ asked, files, model, onExample, onKinds }) {
     command: "diagnose", sources: evidence.map((each) => each.source),
     options: { device: asked.device, engine: asked.engine, settings: lines(asked.set) }, files: model ? { model } : {},
   };
-  if (!ask) return html`<h1>${t("empty.title")}</h1><p>${t("empty.told")}</p><p>${t("empty.more")}</p><p><button type="button" onClick=${onExample}>${t("example")}</button></p>`;
+  if (!ask) return html`<h1>${t("empty.title")}</h1><p>${t("empty.told")}</p><p>${t("empty.more")}</p><p><button type="button" onClick=${() => onExample("failure")}>${t("example")}</button></p>`;
   const learn = ({ document }) => onKinds(new Map(document.sources?.map((each) => [each.name, each.kind])));
   return html`<${Answered} ask=${ask} onAnswer=${learn}>${(document) => html`<${Diagnosis} document=${document} texts=${texts} />`}<//>`;
 }
@@ -113,13 +121,13 @@ function Allocator({ asked, files, now, set }) {
     <${Answered} ask=${{ command: "snapshot", sources: [file.source], options, files: {} }}>${(document) => html`<${Snapshot} document=${document} />`}<//>`;
 }
 
-function Against({ asked, files, model }) {
+function Against({ asked, files, model, onExample }) {
   const of = (kind) => files.filter((each) => each.kind === kind);
   const plan = of("plan").at(-1);
   const measurement = of("measurement").at(-1);
   const logs = measurement ? [] : of("log");
   const isWhole = (measurement || logs.length > 0) && (plan || model);
-  if (!isWhole) return html`<p>${t("empty.plan")}</p>`;
+  if (!isWhole) return html`<p>${t("empty.plan")}</p><p><button type="button" onClick=${() => onExample("plan")}>${t("example")}</button> <span class="hint">${t("example.plan.told")}</span></p>`;
   const ask = {
     command: "reconcile", sources: [plan, measurement].filter(Boolean).map((each) => each.source),
     options: { ...(plan ? {} : { device: asked.device, engine: asked.engine, ...flags(asked.set) }) },

@@ -80,7 +80,7 @@ function Facts({ failure }) {
     [t("diagnose.stage"), moment.stage],
     [t("diagnose.runnerup"), failure.runner_up],
     [t("engine"), failure.engine],
-    [t("diagnose.cause"), cause && cause.line > 0 ? `${cause.file.split("/").pop()}:${cause.line}` : cause.file.split("/").pop(), null, when(failure.at_s)],
+    [t("diagnose.cause"), cause && cause.line > 0 ? t("diagnose.atline", { line: count(cause.line) }) : cause.what, null, [cause.file.split("/").pop(), when(failure.at_s)].filter(Boolean).join(", ")],
     [t("diagnose.ready"), moment.since_ready_s !== null ? t("diagnose.after", { seconds: count(Math.round(moment.since_ready_s)) }) : moment.ready === false ? t("diagnose.before") : null],
     [t("diagnose.running"), moment.running_requests === null ? null : moment.waiting_requests === null ? count(moment.running_requests) : `${count(moment.running_requests)} / ${count(moment.waiting_requests)}`],
     [t("diagnose.scheduled"), moment.scheduled_tokens === null ? null : count(moment.scheduled_tokens)],
