@@ -126,7 +126,9 @@ def test_reported_failures_have_the_class_that_the_command_gives(
         file = tmp_path / f"{name}.txt"
         file.write_text("\n".join(report["messages"]) + "\n", encoding="utf-8")
         drop(page, file)
-        page.here.wait_for_selector(f".answered[data-shown=now] section.command code:has-text('./{name}.txt')")
+        page.here.wait_for_selector(
+            f".answered[data-shown=now] section.command code:has-text('./{name}.txt')"
+        )
         found[name] = page.here.eval_on_selector_all(
             ".diagnosis article > .verdict .word",
             "words => words.map(each => each.textContent.split(' · ')[0])",
