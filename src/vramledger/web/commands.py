@@ -116,7 +116,7 @@ COMMANDS: dict[str, Command] = {
     "capacity": Command(
         options={
             **_SIMULATED,
-            **_flags("confidence", "resolution", "replications", "jobs", "exit_zero"),
+            **_flags("confidence", "resolution", "replications", "exit_zero"),
             "operating": "--operating-share",
             "with_headroom": "--headroom",
             "with_changes": "--sensitivity",
@@ -125,6 +125,7 @@ COMMANDS: dict[str, Command] = {
         switches=_TURNS | {"with_headroom", "with_changes"},
         has_engine_flags=True,
         is_long=True,
+        alone=_IN_ONE_PROCESS,
     ),
     "layout": Command(
         options={**_flags("device", "engine", "prompt", "output", "concurrency", "headers", "exit_zero"), "page_sizes": "--vmm-page"},
