@@ -76,6 +76,10 @@ def test_a_simulated_load_is_what_the_command_prints(page: Page) -> None:
     samples = found["samples"]
     names = ("used_blocks", "cached_blocks", "free_blocks", "running", "waiting")
     assert [int(cell) for cell in first[1:]] == [samples[name][0] for name in names]
+    # What is drawn speaks the language that is chosen.
+    assert "cached, held by none" in page.says("figure.chart >> nth=0")
+    page.here.get_by_label("Language").select_option("ko")
+    page.waits_for("() => document.querySelector('figure.chart').textContent.includes('보유자 없음')")
 
 
 def test_the_largest_load_is_what_the_command_prints(page: Page) -> None:

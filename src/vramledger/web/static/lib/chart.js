@@ -34,7 +34,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
   const tall = useRef(height);
   tall.current = height;
   const appearance = useAppearance();
-  useLanguage();
+  const language = useLanguage();
   useEffect(() => {
     chart.current = init(place.current, null, { renderer });
     const fit = () => place.current && size(place.current, chart.current, tall.current);
@@ -52,7 +52,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
     chart.current.setOption({ ...common(), ...make() }, { notMerge: true });
     chart.current.off("click");
     if (onClick) chart.current.on("click", onClick);
-  }, [...deps, appearance]);
+  }, [...deps, appearance, language]);
   return html`<figure class="chart">
     ${caption && html`<figcaption>${caption}</figcaption>`}
     <div ref=${place} role="img" aria-label=${says} class="drawn"></div>
