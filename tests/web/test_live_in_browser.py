@@ -193,7 +193,9 @@ def test_a_plan_kept_in_its_tab_can_be_chosen_and_looks_go_on_meanwhile(
         assert page.here.get_attribute(".reconciliation .verdict", "class") == "verdict bad"
 
 
-def test_an_engine_that_ends_is_told_and_so_is_its_return(browser: Any, ui: Ui, tmp_path: Path) -> None:
+def test_an_engine_that_ends_is_told_and_what_it_told_last_stays(
+    browser: Any, ui: Ui, tmp_path: Path
+) -> None:
     """Named in the page: of this machine, where the page is for this machine alone."""
     with opened(browser, ui) as page:
         page.tab("live")
@@ -203,6 +205,8 @@ def test_an_engine_that_ends_is_told_and_so_is_its_return(browser: Any, ui: Ui, 
             page.here.wait_for_selector(".live-state .chip.good")
             assert "An engine does not tell why" in page.says(".shown")
         page.here.wait_for_selector(".live-state .chip.bad")
+        assert "As last told at" in page.says(".shown")
+        assert fact(page, "KV free") == f"{CELLS:,}"
         said = page.says(".live-state")
         assert (
             "does not answer" in said

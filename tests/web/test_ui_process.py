@@ -157,6 +157,23 @@ def test_commands_are_not_told_the_keys_of_who_serves(
         assert b"planted" not in told
 
 
+def test_what_lies_where_it_was_started_is_not_told_either(tmp_path: Path) -> None:
+    """A folder of a person's, among the places that Python looks for modules in where nobody says otherwise."""
+    (tmp_path / "home" / "draft").mkdir(parents=True)
+    (tmp_path / "home" / "draft" / "config.json").write_text('{"model_type": "planted-secret"}')
+    with serving(tmp_path / "home") as ui:
+        told = []
+        for folder in (tmp_path / "home" / "draft", tmp_path / "home" / "absent"):
+            drafted = {"model": str(folder), "method": "eagle", "num_speculative_tokens": 1}
+            options = {"device": "L40S", "speculative_config": json.dumps(drafted)}
+            said = ui.run(
+                {"command": "plan", "sources": ["builtin:Llama-3.1-8B-Instruct"], "options": options}
+            )
+            told.append(json.dumps(said).replace(folder.name, "NAME"))
+    assert told[0] == told[1]
+    assert "planted-secret" not in told[0]
+
+
 def test_an_address_that_is_taken_or_a_key_that_is_not_there_is_said(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
