@@ -51,16 +51,18 @@ export function Tab({ known, state }) {
   };
   useEffect(() => { if (state?.example in EXAMPLES && files.length === 0) example(state.example); }, []);
   useEffect(() => { if (JSON.stringify(settled) !== JSON.stringify(FIRST) || state) writeAddress("diagnose", settled); }, [settled]);
+  const [isWide] = useState(() => matchMedia("(min-width: 861px)").matches);
   const model = own ? own.source : asked.model ? `builtin:${asked.model}` : "";
   return html`<div class="split"><form class="controls" aria-label=${t("tab.diagnose")} onSubmit=${(event) => event.preventDefault()}>
       <${Drop} label=${t("files")} hint=${t("files.hint")} multiple before=${add} onFiles=${() => {}} />
       <${Held} files=${files} onRemove=${(gone) => { change((before) => before.filter((each) => each !== gone)); set({ example: "" }); }} />
       <p><button type="button" class="plain" onClick=${() => example("failure")}>${t("example")}</button> <span class="hint">${t("example.told")}</span></p>
+      <details class="untold" open=${isWide || model !== "" || asked.device !== ""}><summary>${t("untold")}</summary>
       <${Select} label=${t("served")} value=${own ? "" : asked.model} options=${[["", t("model.none")], ...known.models]} onChange=${(chosen) => { setOwn(null); set({ model: chosen }); }} />
       <details open=${own !== null}><summary>${t("served.own")}</summary><${Drop} label=${t("model.own")} held=${own} multiple onFiles=${setOwn} /></details>
       <${Text} label=${t("device")} value=${asked.device} list=${known.devices.map((each) => each.name)} hint=${t("device.hint")} onChange=${(device) => set({ device })} />
       <${Select} label=${t("engine")} value=${asked.engine} options=${[["", t("engine.any")], ...known.engines.map((each) => each.name)]} onChange=${(engine) => set({ engine })} />
-      <${Field} label=${t("settings.set")} hint=${t("settings.hint")}>${(id) => html`<textarea id=${id} rows="3" spellcheck="false" value=${asked.set} onInput=${(event) => set({ set: event.target.value })}></textarea>`}<//>
+      <${Field} label=${t("settings.set")} hint=${t("settings.hint")}>${(id) => html`<textarea id=${id} rows="3" spellcheck="false" value=${asked.set} onInput=${(event) => set({ set: event.target.value })}></textarea>`}<//></details>
     </form>
     <div class="shown"><${Problem} message=${problem} />
       <${Parts} part=${asked.part} onChoose=${(part) => set({ part })} />
