@@ -81,7 +81,7 @@ def test_stages_of_a_mixture_each_have_a_chart_and_a_ledger(page: Page) -> None:
     plan = _shown(page, "--enable-expert-parallel")
     assert len(plan["ranks"]) == 2
     page.waits_for(
-        "() => document.querySelectorAll('.memory').length === 2 && document.querySelectorAll('table.ledger').length >= 2"
+        "() => document.querySelectorAll('.memory').length === 2 && document.querySelectorAll('table.ledger').length === 2"
     )
     for memory, rank in zip(page.here.locator(".memory").all(), plan["ranks"], strict=True):
         peak = next(each for each in rank["peaks"] if each["phase"] == rank["binding_phase"])["occupied"]

@@ -1,6 +1,6 @@
 // A chart of ECharts with what it shows in words and numbers beside it.
 import { init } from "echarts";
-import { html, useEffect, useRef, useState } from "vl/lib/dom";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "vl/lib/dom";
 import { colour } from "vl/lib/colours";
 import { t, useLanguage } from "vl/lib/words";
 import { Table } from "vl/lib/parts";
@@ -35,7 +35,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
   tall.current = height;
   const appearance = useAppearance();
   const language = useLanguage();
-  useEffect(() => {
+  useLayoutEffect(() => {
     chart.current = init(place.current, null, { renderer });
     const fit = () => place.current && size(place.current, chart.current, tall.current);
     const watch = new ResizeObserver(fit);
@@ -45,7 +45,7 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
       chart.current.dispose();
     };
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     // An effect may be told after its element went.
     if (!place.current) return;
     size(place.current, chart.current, height);
@@ -64,7 +64,8 @@ export function Chart({ make, deps, says, columns, rows, height = 320, onClick, 
 function size(place, chart, height) {
   const high = typeof height === "function" ? height(place.clientWidth) : height;
   place.style.height = `${high}px`;
-  chart.resize({ height: high });
+  // Drawing it anew costs as much as the new numbers do.
+  if (chart.getHeight() !== high || chart.getWidth() !== place.clientWidth) chart.resize({ height: high });
 }
 
 /** What all charts share: fonts and colours of the page, no movement for who asked for none. */

@@ -2,6 +2,6 @@
 import { h, render, Fragment } from "preact";
 import htm from "htm";
 
-export { useCallback, useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+export { useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 export { Fragment, h, render };
 export const html = htm.bind(h);

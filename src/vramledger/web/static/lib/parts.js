@@ -191,11 +191,11 @@ export function Progress({ told, onCancel }) {
 }
 
 /**
- * Runs quick asks one after the other, {answer, problem, isRunning, start}: of those that come while one runs only the newest. None is ended, which
- * would cost more than its answer.
+ * Runs quick asks one after the other, {answer, problem, start}: of those that come while one runs only the newest. None is ended, which would cost
+ * more than its answer. An answer knows what was `asked`.
  */
 export function useLive(run) {
-  const [state, setState] = useState({ answer: null, problem: "", isRunning: false });
+  const [state, setState] = useState({ answer: null, problem: "" });
   const turn = useRef({ next: null, isBusy: false, isGone: false });
   useEffect(() => () => { turn.current.isGone = true; }, []);
   const start = async (ask) => {
@@ -206,7 +206,6 @@ export function useLive(run) {
     while (own.next && !own.isGone) {
       const asked = own.next;
       own.next = null;
-      setState((before) => ({ ...before, isRunning: true }));
       let found;
       try {
         found = { answer: await run(asked) };
@@ -214,7 +213,7 @@ export function useLive(run) {
         found = { problem: problem.message };
       }
       const failed = !found.answer || found.answer.document === null || found.answer.document.kind === "error";
-      setState((before) => ({ answer: failed ? before.answer : { ...found.answer, ask: asked }, problem: failed ? found.problem ?? (found.answer.message || t("lost")) : "", isRunning: own.next !== null }));
+      setState((before) => ({ answer: failed ? before.answer : { ...found.answer, asked }, problem: failed ? found.problem ?? (found.answer.message || t("lost")) : "" }));
     }
     own.isBusy = false;
   };

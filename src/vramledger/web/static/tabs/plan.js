@@ -1,5 +1,5 @@
 // The tab Plan: a question put with sliders, answered as they move.
-import { html, useEffect, useRef, useState } from "vl/lib/dom";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vl/lib/dom";
 import { run, upload } from "vl/lib/api";
 import { DeviceControl, EngineControls, FlagControls, FormatControls, ModelControls, ParallelControls, SizeControls } from "vl/lib/engine_controls";
 import { keep } from "vl/lib/kept";
@@ -8,56 +8,63 @@ import { askOf, clean, first } from "vl/lib/plan_state";
 import { asFile, fromFile } from "vl/lib/plan_file";
 import { addressOf, writeAddress } from "vl/lib/state";
 import { bytes, count } from "vl/lib/units";
-import { t } from "vl/lib/words";
+import { currentLanguage, t } from "vl/lib/words";
 import { View } from "vl/views/plan";
 
 // What was asked last, for who comes back from another tab.
 let last = null;
 
+const put = (asked) => run(askOf(asked));
+
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
   const [asked, setAsked] = useState(() => clean(known, state) ?? last ?? first(known));
-  const { answer, problem, isRunning, start } = useLive(run);
-  const [note, setNote] = useState("");
+  const { answer, problem, start } = useLive(put);
   const isMounted = useRef(false);
   useEffect(() => {
     const found = isMounted.current && clean(known, state);
     if (found) setAsked(found);
     isMounted.current = true;
   }, [state]);
-  useEffect(() => {
+  // Asked before the page is painted: a frame is a good part of the time in which a change is to be seen.
+  useLayoutEffect(() => {
     last = asked;
-    start(askOf(asked));
+    start(asked);
+  }, [asked]);
+  useEffect(() => {
     const later = setTimeout(() => writeAddress("plan", asked), 250);
     return () => clearTimeout(later);
   }, [asked]);
-  const change = (next) => {
-    setNote("");
-    setAsked(next);
-  };
   const takeFile = async (files) => {
     const found = await fromFile(known, files, upload);
-    if (found) change(found);
+    if (found) setAsked(found);
     return found !== null;
   };
-  const settings = answer?.document.inputs.engine === asked.engine ? answer.document.inputs.settings : {};
-  const newest = asked.version === "" && answer?.document.inputs.engine === asked.engine ? answer.document.inputs.engine_version : "";
-  const own = { known, state: asked, onChange: change };
+  const isSame = answer?.document.inputs.engine === asked.engine;
+  const own = { known, state: asked, onChange: setAsked };
+  // A moved slider draws the controls anew; what is shown only an answer.
+  const shown = useMemo(() => answer && html`<${Shown} answer=${answer} />`, [answer, currentLanguage()]);
+  return html`<div class="split"><form class="controls" aria-label=${t("tab.plan")} onSubmit=${(event) => event.preventDefault()}>
+      <${ModelControls} ...${own} before=${takeFile} /><${DeviceControl} ...${own} /><${EngineControls} ...${own} newest=${isSame && asked.version === "" ? answer.document.inputs.engine_version : ""} />
+      <${ParallelControls} ...${own} /><${FormatControls} ...${own} /><${SizeControls} ...${own} settings=${isSame ? answer.document.inputs.settings : {}} /><${FlagControls} ...${own} />
+    </form>
+    <div class="shown"><${Problem} message=${problem} /><div class=${problem ? "stale" : ""}>${shown}</div>${!answer && !problem && html`<p>${t("working")}</p>`}</div></div>`;
+}
+
+/** A plan, the line that gives it, and what can be done with it. */
+function Shown({ answer }) {
+  const [note, setNote] = useState("");
+  useEffect(() => setNote(""), [answer]);
   const putAside = () => {
     const name = nameOf(answer.document);
-    keep({ name, ask: answer.ask, answer });
+    keep({ name, ask: askOf(answer.asked), answer });
     setNote(t("plan.kept", { name }));
   };
-  const save = async () => setNote(await asFile(asked));
-  return html`<div class="split"><form class="controls" aria-label=${t("tab.plan")} onSubmit=${(event) => event.preventDefault()}>
-      <${ModelControls} ...${own} before=${takeFile} /><${DeviceControl} ...${own} /><${EngineControls} ...${own} newest=${newest} />
-      <${ParallelControls} ...${own} /><${FormatControls} ...${own} /><${SizeControls} ...${own} settings=${settings} /><${FlagControls} ...${own} />
-    </form>
-    <div class="shown"><${Problem} message=${problem} />
-      ${answer ? html`<div class=${problem ? "stale" : ""} aria-busy=${isRunning}><${View} document=${answer.document} beside=${html`<${Command} line=${answer.command} />
-          <div class="tools"><${LoadLink} state=${asked} /><${CopyAddress} state=${asked} /><button type="button" class="plain" onClick=${save}>${t("plan.save")}</button>
-            <button type="button" class="plain" onClick=${putAside}>${t("plan.keep")}</button><span role="status">${note}</span></div>`} /></div>
-        <${Strip} plan=${answer.document} />` : !problem && html`<p>${t("working")}</p>`}</div></div>`;
+  const save = async () => setNote(await asFile(answer.asked));
+  return html`<${View} document=${answer.document} beside=${html`<${Command} line=${answer.command} />
+      <div class="tools"><${LoadLink} state=${answer.asked} /><${CopyAddress} state=${answer.asked} /><button type="button" class="plain" onClick=${save}>${t("plan.save")}</button>
+        <button type="button" class="plain" onClick=${putAside}>${t("plan.keep")}</button><span role="status">${note}</span></div>`} />
+    <${Strip} plan=${answer.document} />`;
 }
 
 /** The tab Capacity with this plan. */

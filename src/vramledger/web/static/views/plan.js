@@ -38,7 +38,7 @@ function Details({ plan }) {
 
 function details(plan) {
   const { inputs, kv_pool: pool } = plan;
-  return html`${plan.ranks.map((rank) => html`<${Rank} key=${rank.ranks.join()} rank=${rank} />`)}
+  return html`${plan.ranks.length === 1 ? html`<${Rank} rank=${plan.ranks[0]} />` : html`<h2>${t("plan.ledgers")}</h2>${plan.ranks.map((rank) => html`<${Folded} key=${rank.ranks.join()} rank=${rank} isFirst=${rank === tightest(plan)} />`)}`}
     ${pool && html`<${Pool} pool=${pool} />`}
     ${plan.host.length > 0 && html`<h2>${t("plan.host")}</h2><p class="dim">${t("plan.host.said")}</p><${Ledger} entries=${plan.host} label=${t("plan.host")} />`}
     ${plan.printed.length > 0 && html`<h2>${t("plan.printed", { engine: `${inputs.engine} ${inputs.engine_version}` })}</h2><pre tabindex="0" aria-label=${t("plan.printed", { engine: inputs.engine })}>${plan.printed.join("\n")}</pre>`}
@@ -51,7 +51,7 @@ function Start({ start, engine }) {
 }
 
 function Facts({ plan }) {
-  const worst = plan.ranks.reduce((most, rank) => (left(rank) < left(most) ? rank : most));
+  const worst = tightest(plan);
   const peak = peakOf(worst).occupied;
   const pool = plan.kv_pool;
   const facts = [
@@ -65,16 +65,27 @@ function Facts({ plan }) {
   return html`<dl class="facts">${facts.map(([name, value, small]) => html`<div><dt>${name}</dt><dd class="value">${value}</dd><dd class="small">${small}</dd></div>`)}</dl>`;
 }
 
+const tightest = (plan) => plan.ranks.reduce((most, rank) => (left(rank) < left(most) ? rank : most));
 const peakOf = (rank) => rank.peaks.find((peak) => peak.phase === rank.binding_phase);
 const inside = (rank) => rank.entries.filter((each) => each.inside_budget && each.phases.includes(rank.binding_phase)).reduce((sum, each) => sum + each.bytes.expected, 0);
 const left = (rank) => rank.device_total_bytes - peakOf(rank).occupied.expected;
 const spread = (interval, shown) => (interval.low === interval.high ? t("plan.exact") : t("plan.spread", { low: shown(interval.low), high: shown(interval.high) }));
 
-function Rank({ rank }) {
+/** One of several ledgers: the tightest is open, and what is not open is not made. */
+function Folded({ rank, isFirst }) {
+  const [isOpen, setOpen] = useState(isFirst);
+  const peak = peakOf(rank);
+  return html`<details open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.currentTarget.open)}>
+    <summary>${t("plan.ledger", { rank: rankName(rank.ranks) })} <span class="dim">${t("plan.ledger.peak", { bytes: bytes(peak.occupied.expected), phase: peak.phase })}</span></summary>
+    ${isOpen && html`<${Entries} rank=${rank} />`}</details>`;
+}
+
+const Rank = ({ rank }) => html`<section><h2>${t("plan.ledger", { rank: rankName(rank.ranks) })}</h2><${Entries} rank=${rank} /></section>`;
+
+function Entries({ rank }) {
   const { weights } = rank;
-  return html`<section><h2>${t("plan.ledger", { rank: rankName(rank.ranks) })}</h2>
-    <${Ledger} entries=${rank.entries} label=${t("plan.ledger", { rank: rankName(rank.ranks) })} />
-    <p>${t("plan.weights", { disk: bytes(weights.disk_bytes), host: range(weights.host_peak_bytes), device: range(weights.device_bytes) })} <${Evidence} evidence=${weights.host_evidence} interval=${weights.host_peak_bytes} /></p></section>`;
+  return html`<${Ledger} entries=${rank.entries} label=${t("plan.ledger", { rank: rankName(rank.ranks) })} />
+    <p>${t("plan.weights", { disk: bytes(weights.disk_bytes), host: range(weights.host_peak_bytes), device: range(weights.device_bytes) })} <${Evidence} evidence=${weights.host_evidence} interval=${weights.host_peak_bytes} /></p>`;
 }
 
 function Pool({ pool }) {
