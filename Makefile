@@ -47,17 +47,20 @@ test: lint types
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-
 	$(BIN)/biome lint --config-path=tools/web_checks --error-on-warnings src/vramledger/web/static
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
 # The page's modules read by TypeScript, with the types of the libraries they use (needs npm; ten seconds).
-web-types:
-	@mkdir -p build/web-types
-	cp tools/web_checks/package.json tools/web_checks/.npmrc build/web-types/
-	cd build/web-types && npm install --silent --no-audit --no-fund && npx --no-install tsc -p ../../tools/web_checks
+web-types: build/web-types/.installed
+	cd build/web-types && npx --no-install tsc -p ../../tools/web_checks
+
+build/web-types/.installed: tools/web_checks/package.json tools/web_checks/.npmrc
+	@mkdir -p $(@D)
+	cp $^ $(@D)/
+	cd $(@D) && npm install --silent --no-audit --no-fund
+	@touch $@
 
 # The pictures of the page that docs/ui.md shows (needs chromium).
 ui-pictures: $(VENV)/.dev
