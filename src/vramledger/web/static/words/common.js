@@ -24,7 +24,7 @@ export default {
     "device": "Device", "engine": "Engine", "context": "Context", "concurrency": "Concurrency", "more": "더 보기",
     "verdict.holds": "가능", "verdict.fails": "불가능", "verdict.untold": "판단할 수 없음",
     "verdict.short": "{bytes} 부족", "conditions": "조건", "remedies": "도움이 되는 변경", "missing": "판단에 필요한 정보", "assumed": "가정에 의존하는 항목",
-    "evidence": "근거", "evidence.calculated": "calculated 계산", "evidence.reported": "reported 보고", "evidence.measured": "measured 측정", "evidence.assumed": "assumed 가정",
+    "evidence": "근거", "evidence.calculated": "calculated", "evidence.reported": "reported", "evidence.measured": "measured", "evidence.assumed": "assumed",
     "formula": "수식", "source": "출처", "low": "low", "expected": "expected", "high": "high", "notes": "참고",
     "made": "vramledger {version}에서 생성", "andMore": "외 {count}개", "reset": "engine 기본값으로", "exactly": "{name}, 정확한 값",
   },
