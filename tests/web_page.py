@@ -137,6 +137,11 @@ class Page:
         self.here.wait_for_selector("main >> css=:not(:empty)")
         return self
 
+    def rests(self) -> Page:
+        """Wait until the tab's controls are there and nothing that it asked for is on its way."""
+        self.waits_for("() => document.querySelector('main .controls') && !document.querySelector('progress')")
+        return self
+
     def shot(self, name: str) -> None:
         """A picture for who looks at a run."""
         self._shots.mkdir(parents=True, exist_ok=True)

@@ -217,7 +217,7 @@ def test_what_is_found_is_readable_on_a_phone_in_the_dark(browser: Any, ui: Ui, 
         if what != "simulate":
             page.here.click(".shown button:text-is('실행')")
         ran(page)
-        page.here.wait_for_load_state("networkidle")
+        page.rests()
         page.shot(f"capacity-{what}-390-dark")
         assert page.overflow_px() <= 0
         assert page.broken_rules() == []

@@ -18,7 +18,7 @@ def test_a_tab_opens_for_everyone(
     browser: Any, ui: Ui, tab: str, width: int, scheme: str, language: str
 ) -> None:
     with Page.opened(browser, ui.address, shots=SHOTS, width=width, scheme=scheme, language=language) as page:
-        page.tab(tab).here.wait_for_load_state("networkidle")
+        page.tab(tab).rests()
         page.shot(f"{tab}-{width}-{scheme}")
         assert page.here.get_attribute("html", "lang") == language[:2]
         assert page.broken_rules() == []
