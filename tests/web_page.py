@@ -139,7 +139,9 @@ class Page:
 
     def rests(self) -> Page:
         """Wait until the tab's controls are there and nothing that it asked for is on its way."""
-        self.waits_for("() => document.querySelector('main .controls') && !document.querySelector('progress')")
+        self.waits_for(
+            "() => document.querySelector('main .controls') && !document.querySelector('progress')"
+        )
         return self
 
     def shot(self, name: str) -> None:
