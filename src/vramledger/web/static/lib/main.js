@@ -22,7 +22,7 @@ function Page() {
   useEffect(() => {
     catalogue().then(setKnown, (found) => setProblem(found.message));
   }, []);
-  const name = address && address.tab in TABS ? address.tab : "plan";
+  const name = address && Object.hasOwn(TABS, address.tab) ? address.tab : "plan";
   const Shown = TABS[name];
   useEffect(() => {
     // On a phone the tabs are wider than the screen.

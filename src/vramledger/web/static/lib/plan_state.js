@@ -65,7 +65,7 @@ export function clean(known, state) {
   const flags = Object.entries(state.flags ?? {}).filter(([name, value]) => names.has(name) && isValue(value));
   const text = (value, otherwise) => (typeof value === "string" ? value.slice(0, 200) : otherwise);
   return {
-    source: state.source.slice(0, 300), names: Array.isArray(state.names) ? state.names.map(String).slice(0, 300) : [], bytes: Number.isInteger(state.bytes) ? state.bytes : 0, device: text(state.device, first(known).device),
+    source: state.source.slice(0, 300), names: Array.isArray(state.names) ? state.names.filter((each) => typeof each === "string").slice(0, 300) : [], bytes: Number.isInteger(state.bytes) ? state.bytes : 0, device: text(state.device, first(known).device),
     engine: engine.name, version: text(state.version, ""), concurrency: Number.isInteger(state.concurrency) && state.concurrency > 0 ? state.concurrency : 1, flags: Object.fromEntries(flags),
   };
 }

@@ -39,12 +39,34 @@ async function packed(text) {
 }
 
 const LARGEST_STATE = 1_000_000;
+const PIECE_BYTES = 1024;
 
+/** Read piece by piece: of an address that unpacks to too much no more is unpacked. */
 async function unpacked(text) {
   const data = Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (sign) => sign.charCodeAt(0));
-  const whole = new TextDecoder().decode(await through(new Blob([data]), new DecompressionStream("deflate-raw")));
-  if (whole.length > LARGEST_STATE) throw new Error("too large");
-  return whole;
+  const reader = pieceByPiece(data).pipeThrough(new DecompressionStream("deflate-raw")).pipeThrough(new TextDecoderStream()).getReader();
+  let whole = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return whole;
+    whole += value;
+    if (whole.length > LARGEST_STATE) {
+      reader.cancel().catch(() => {});
+      throw new Error("too large");
+    }
+  }
+}
+
+/** A piece unpacks whole, to a thousand times as much. */
+function pieceByPiece(data) {
+  let at = 0;
+  return new ReadableStream({
+    pull(stream) {
+      if (at < data.length) stream.enqueue(data.subarray(at, at + PIECE_BYTES));
+      else stream.close();
+      at += PIECE_BYTES;
+    },
+  });
 }
 
 const through = (blob, stream) => new Response(blob.stream().pipeThrough(stream)).arrayBuffer();

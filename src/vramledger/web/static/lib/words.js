@@ -45,7 +45,8 @@ export function useLanguage() {
 
 function kept() {
   try {
-    return localStorage.getItem(KEPT);
+    const found = localStorage.getItem(KEPT);
+    return Object.hasOwn(books, found) ? found : null;
   } catch {
     return null;
   }

@@ -28,6 +28,8 @@ const first = (known) => ({
 // What was asked last, for who comes back from another tab.
 let last = null;
 
+const WAYS = new Map([["engines", Engines], ["plans", Plans], ["releases", Releases]]);
+
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
   const [asked, setAsked] = useState(() => (state ? fitting(first(known), state) : last ?? first(known)));
@@ -46,7 +48,7 @@ export function Tab({ known, state }) {
   useEffect(() => {
     if (!state && kept.length > 1) set({ way: "plans" });
   }, []);
-  const Way = { engines: Engines, plans: Plans, releases: Releases }[asked.way] ?? Engines;
+  const Way = WAYS.get(asked.way) ?? Engines;
   const choice = html`<${Select} label=${t("compare.ways")} value=${asked.way} options=${["engines", "plans", "releases"].map((way) => [way, t(`compare.${way}`)])} onChange=${(way) => set({ way })} />`;
   return html`<h1 class="hidden">${t("tab.compare")}</h1><${Way} known=${known} asked=${asked} set=${set} kept=${kept} choice=${choice} />`;
 }

@@ -4,6 +4,7 @@ import { run, upload } from "vl/lib/api";
 import { sent, useEvidenceFiles, useTexts } from "vl/lib/evidencefiles";
 import { Command, Drop, Field, Problem, Progress, Select, Text, useRun } from "vl/lib/parts";
 import { writeAddress } from "vl/lib/state";
+import { fitting } from "vl/lib/subject";
 import { bytes } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View as Diagnosis } from "vl/views/diagnose";
@@ -26,7 +27,7 @@ const LATER_MS = 350;
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(() => ({ ...FIRST, ...state }));
+  const [asked, setAsked] = useState(() => fitting(FIRST, state));
   const [files, change] = useEvidenceFiles();
   const [own, setOwn] = useState(null);
   const [problem, setProblem] = useState("");
@@ -90,8 +91,10 @@ function Parts({ part, onChoose }) {
   return html`<div class="parts" role="group" aria-label=${t("part.label")}>${PARTS.map((each) => html`<button type="button" class="plain" aria-pressed=${each === part} onClick=${() => onChoose(each)}>${t(`part.${each}`)}</button>`)}</div>`;
 }
 
+const SHOWN = new Map([["failure", Failure], ["log", LogPart], ["allocator", Allocator], ["plan", Against]]);
+
 function Part({ asked, ...more }) {
-  return html`<${{ failure: Failure, log: LogPart, allocator: Allocator, plan: Against }[asked.part] ?? Failure} asked=${asked} ...${more} />`;
+  return html`<${SHOWN.get(asked.part) ?? Failure} asked=${asked} ...${more} />`;
 }
 
 function Failure({ asked, files, model, onExample, onKinds }) {
