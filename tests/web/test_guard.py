@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from vramledger.web.app import names_of
+from vramledger.web.server import MOST_CONNECTIONS
 from web_page import ROOT, Ui, serving
 
 pytestmark = pytest.mark.timeout(300)
@@ -78,6 +80,11 @@ def test_a_name_that_leads_here_is_not_answered(ui: Ui, host: str) -> None:
         said = asked(ui, "GET", path, {"Host": host.format(port=port_of(ui)), "x-vramledger-token": ui.token})
         assert said.status in (400, 421)
         assert ui.token.encode() not in said.body
+
+
+def test_on_the_port_of_http_a_browser_names_none() -> None:
+    assert names_of(["localhost", "::1"], 80) == {"localhost", "localhost:80", "[::1]", "[::1]:80"}
+    assert names_of(["localhost", "::1"], 8417) == {"localhost:8417", "[::1]:8417"}
 
 
 def test_two_names_are_none(ui: Ui) -> None:
@@ -196,6 +203,23 @@ def test_a_client_that_is_slow_or_cut_off_holds_up_nobody(ui: Ui) -> None:
     assert ui.run(MODEL)["exit_code"] == 0
 
 
+def test_connections_that_ask_nothing_keep_nobody_out(ui: Ui) -> None:
+    """More of them than are taken at once: the longest unheard goes for who comes next."""
+    head = f"GET /static/app.css HTTP/1.1\r\nHost: 127.0.0.1:{port_of(ui)}\r\n".encode()
+    endless = f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{port_of(ui)}\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n".encode()
+    held = []
+    try:
+        for place in range(2 * MOST_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", port_of(ui)), timeout=60)
+            held.append(connection)
+            connection.sendall((b"", b"GET / HT", head, endless)[place % 4])
+        assert asked(ui, "GET", "/", {}).status == 200
+        assert ui.run(MODEL)["exit_code"] == 0
+    finally:
+        for connection in held:
+            connection.close()
+
+
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """A page that others reach: its key and its port."""
@@ -248,6 +272,13 @@ def test_where_others_reach_it_a_key_is_asked_for(keyed: tuple[str, int]) -> Non
     cookie = entered.header("set-cookie")
     assert cookie is not None
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    # Another server of the same machine sets cookies too, by this name or with signs that some readers refuse.
+    for beside in (
+        f"vramledger-key=x; vramledger-key={key}",
+        f'a={{"b": 1}}; vramledger-key={key}',
+        f"=; ;vramledger-key={key};",
+    ):
+        assert get("/", Cookie=beside).status == 200
     own = f"vramledger-key={key}"
     page = get("/", Cookie=own)
     assert page.status == 200

@@ -127,5 +127,6 @@ def _answer(line: CommandLine, reply: Reply) -> dict[str, object]:
 
 
 def names_of(hosts: Sequence[str], port: int) -> frozenset[str]:
-    """The Host headers that a browser sends for these names."""
-    return frozenset(f"[{host}]:{port}" if ":" in host else f"{host.lower()}:{port}" for host in hosts)
+    """The Host headers that a browser sends for these names: of port 80 without the port."""
+    named = [f"[{host}]" if ":" in host else host.lower() for host in hosts]
+    return frozenset([f"{name}:{port}" for name in named] + (named if port == 80 else []))
