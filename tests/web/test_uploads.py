@@ -102,6 +102,26 @@ def test_what_is_too_large_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert files(tmp_path) == [first.path]
 
 
+def test_all_files_of_one_model_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upload that is the newest is never the one to go."""
+    monkeypatch.setattr(module, "LARGEST_TOTAL_BYTES", MIB)
+    held = Uploads(tmp_path)
+    first = kept(held, "config.json", b"{}")
+    for place in range(3):
+        kept(held, f"{place}.safetensors", b"x" * 300_000, into=first.id)
+    with pytest.raises(InputError, match="in one model"):
+        kept(held, "3.safetensors", b"x" * 300_000, into=first.id)
+    assert len(files(tmp_path)) == 4
+    assert len(held.find(first.id).names) == 4
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.json", "a.csv", "a.gguf.log", "a"])
+def test_of_what_is_read_to_its_end_all_is_sent(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="all is sent"):
+        kept(Uploads(tmp_path), name, b"x", stated_bytes=4 * 1024**4)
+    assert files(tmp_path) == []
+
+
 def test_what_comes_at_once_is_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is small enough; all that are on their way are not, before any of them is whole."""
     monkeypatch.setattr(module, "LARGEST_TOTAL_BYTES", MIB)

@@ -18,6 +18,8 @@ LARGEST_STATED_BYTES = 4 * 1024**4
 MOST_UPLOADS = 64
 MOST_FILES = 300
 _LONGEST_NAME = 120
+# Readers of these look at the header alone; others would read zeros for hours.
+_WITH_HEADER = (".safetensors", ".gguf")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -73,6 +75,10 @@ class Uploads:
             raise InputError(f"more than {MOST_FILES} files in one model", upload=before.id)
         if stated_bytes is not None and not 0 <= stated_bytes <= LARGEST_STATED_BYTES:
             raise InputError(f"a size of {stated_bytes:,} bytes is none that a file has", size=stated_bytes)
+        if stated_bytes is not None and not name.endswith(_WITH_HEADER):
+            raise InputError(
+                f"of a file that ends in none of {', '.join(_WITH_HEADER)} all is sent", size=stated_bytes
+            )
         kept_as = safe_name(name)
         key = before.id if before is not None else secrets.token_urlsafe(12)
         # A model without a name of its own is called as its folder is.
@@ -85,7 +91,7 @@ class Uploads:
                 async for chunk in chunks:
                     size += len(chunk)
                     self._coming_bytes += len(chunk)
-                    self._refuse_too_much(size)
+                    self._refuse_too_much(size, before)
                     file.write(chunk)
                 if stated_bytes is not None and stated_bytes > size:
                     file.truncate(stated_bytes)
@@ -109,11 +115,16 @@ class Uploads:
         self._forget_the_oldest()
         return added
 
-    def _refuse_too_much(self, size: int) -> None:
+    def _refuse_too_much(self, size: int, before: Upload | None) -> None:
         if size > LARGEST_FILE_BYTES:
             raise InputError(
                 f"more than {LARGEST_FILE_BYTES // 1024**2} MiB: give the file to the command instead",
                 size=size,
+            )
+        if before is not None and before.size_bytes + size > LARGEST_TOTAL_BYTES:
+            raise InputError(
+                f"more than {LARGEST_TOTAL_BYTES // 1024**2} MiB in one model: give its folder to the command instead",
+                size=before.size_bytes + size,
             )
         if self._coming_bytes > LARGEST_TOTAL_BYTES:
             raise InputError("more files come at once than there is room for: send them one after the other")
