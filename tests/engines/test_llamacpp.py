@@ -293,6 +293,7 @@ def test_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
         ({"split_mode": "tensor"}, "no rules here"),
         ({"tensor_split": "a,b"}, "proportions"),
         ({"tensor_split": "0,0"}, "proportions"),
+        ({"tensor_split": "5e-324"}, "proportions"),
         ({"override_tensor": "exps"}, "PATTERN=BUFFER"),
         ({"override_tensor": "(=CPU"}, "regular expression"),
         ({"override_tensor": "exps=CUDA7"}, "no buffer"),

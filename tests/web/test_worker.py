@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from vramledger.cli.worker import _answer
 from vramledger.engines import engine_names, find_engine
 from vramledger.engines.option import OptionKind
 from vramledger.errors import VramledgerError
@@ -352,3 +353,15 @@ def test_what_counts_along_answers_the_same(confined: Worker) -> None:
     alone, together = (confined.run((*ask[:-1], f"--jobs={jobs}", "--json")) for jobs in (1, 2))
     assert alone["exit_code"] == together["exit_code"] == 0, together["err"]
     assert alone["out"] == together["out"]
+
+
+def test_a_fault_is_an_answer_and_the_next_question_has_its_own() -> None:
+    def run(arguments: Sequence[str]) -> int:
+        return 1 // len(arguments)
+
+    told: list[bytes] = []
+    failed = _answer(run, (), told.append)
+    assert failed["exit_code"] == 1
+    assert "ZeroDivisionError" in str(failed["err"])
+    assert "Traceback" not in str(failed["err"])
+    assert _answer(run, ("plan",), told.append) == {"exit_code": 1, "out": "", "err": ""}

@@ -210,6 +210,12 @@ def _answer(
         except (MemoryError, RecursionError) as problem:
             code = 1
             err.write(f"vramledger: more than this page has room for ({type(problem).__name__})\n")
+        except Exception as problem:
+            # A fault of ours; the terminal shows where. What was typed by others is no reason to start anew.
+            code = 1
+            err.write(
+                f"vramledger: a fault in this program ({type(problem).__name__}); the command shows it in a terminal\n"
+            )
     if out.tell() > LARGEST_ANSWER_CHARACTERS:
         return {"exit_code": 1, "out": "", "err": "vramledger: the answer is larger than a page can show\n"}
     return {"exit_code": code, "out": out.getvalue(), "err": err.getvalue()}

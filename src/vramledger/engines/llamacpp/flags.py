@@ -13,6 +13,8 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "
 SPLIT_MODES = ("none", "layer", "row")
 MOST_SLOTS = 256
 MOST_DEVICES = 16
+# Below it a sum is 0 in single precision, in which the engine adds.
+_LEAST_SHARE = 1e-30
 MOST_OVERRIDES = 4096
 
 
@@ -92,7 +94,11 @@ class LlamaFlags(Struct, frozen=True, kw_only=True):
             found = tuple(float(part) for part in re.split(r"[,/]", self.tensor_split))
         except ValueError:
             raise _bad("tensor_split", self.tensor_split, "must be proportions such as 3,1") from None
-        if not all(0 <= share < 1e12 for share in found) or not sum(found) or len(found) > MOST_DEVICES:
+        if (
+            not all(0 <= share < 1e12 for share in found)
+            or sum(found) < _LEAST_SHARE
+            or len(found) > MOST_DEVICES
+        ):
             raise _bad(
                 "tensor_split", self.tensor_split, f"must be at most {MOST_DEVICES} proportions, not all 0"
             )
