@@ -19,7 +19,7 @@ PLAIN = Cohort(
     prompt_tokens=Quantiles(p50=100, p95=200, p99=300),
     output_tokens=20,
     rate_per_s=2.5,
-    tenant='quoted " \\ \x7f é',
+    tenant='quoted " \\ \x7f é' + " 1.2" * 40,
     boundary=Boundary(adapter="support-v2"),
     prefix_hit="medium",
     cancel_probability=0.125,
@@ -91,9 +91,18 @@ def test_errors_name_file_key_and_value(tmp_path: Path, text: str, words: str) -
     assert str(path) in str(raised.value)
 
 
-def test_a_file_that_nests_without_end_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "a." * 100_000 + "b = 1",
+        "[" + "a . " * 100_000 + "b]",
+        'x = 1.5\ny = {"a".' + "'a'." * 100_000 + "b = 1}",
+    ],
+)
+def test_a_file_that_nests_without_end_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cohorts.toml"
-    path.write_text("a = " + "[" * 100_000, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"cohorts\.toml"):
         read_cohorts(path)
 
@@ -121,6 +130,7 @@ def test_a_cohort_that_never_comes_and_one_that_is_named_twice_are_refused() -> 
 
 def test_the_page_names_every_key() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "cohorts.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page))))
+    inline = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", inline))))
     for kind in (Cohort, Agent, Retrieval, Branches, Quantiles, Boundary):
         assert {field.name for field in structs.fields(kind)} <= named

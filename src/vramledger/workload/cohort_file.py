@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from vramledger.whole_file import write_whole
 from vramledger.workload.cohort import MOST_COHORTS, Cohort
 
 LARGEST_BYTES = 2**24
+# A reader of TOML keeps every beginning of a key: "a.a.a" with a thousand parts takes a million steps.
+_DEEPEST_KEY = 16
+_PART = re.compile(r"""(?:(?<![\w-])[\w-]++|"[^"\\\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+""")
 
 
 class CohortFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +86,14 @@ def toml_of(cohorts: Sequence[Cohort], *, heading: Sequence[str] = ()) -> str:
 def _toml(data: bytes) -> dict[str, object]:
     import tomllib
 
-    return tomllib.loads(data.decode("utf-8-sig"))
+    text = data.decode("utf-8-sig")
+    length = end = 0
+    for part in _PART.finditer(text):
+        length = length + 1 if part.start() == end else 1
+        end = part.end()
+        if length > _DEEPEST_KEY:
+            raise ValueError(f"a key of more than {_DEEPEST_KEY} parts")
+    return tomllib.loads(text)
 
 
 def _table(values: Mapping[str, object], name: str) -> Iterator[str]:
