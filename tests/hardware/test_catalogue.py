@@ -251,6 +251,11 @@ def test_anything_else_is_a_device_error(text: str) -> None:
         find_device(text)
 
 
+def test_a_small_bare_number_lacks_its_unit() -> None:
+    with pytest.raises(DeviceError, match=r"80 bytes\? Write the unit: custom:80GiB"):
+        find_device("custom:80")
+
+
 def test_an_unknown_name_lists_the_closest_ones() -> None:
     with pytest.raises(DeviceError) as caught:
         find_device("H100 SMX")

@@ -184,6 +184,57 @@ def test_what_is_wrong_is_said_as_the_command_says_it(page: Page) -> None:
     assert not page.here.is_visible(".problem")
 
 
+def test_a_flag_that_is_what_is_wrong_is_left_to_the_engine_by_one_press(page: Page) -> None:
+    page.tab("plan")
+    _ready(page, "--max-model-len 32768")
+    page.here.get_by_label("Context, exactly", exact=True).fill("500000")
+    page.here.get_by_label("Context, exactly", exact=True).press("Enter")
+    page.here.get_by_role("button", name="Leave --max-model-len to the engine").click()
+    page.waits_for(
+        "() => !document.querySelector('section.command code').innerText.includes('--max-model-len')"
+    )
+    assert _shown(page, "--concurrency 8")["inputs"]["settings"]["max_model_len"] == 131_072
+    assert not page.here.is_visible(".problem")
+
+
+@pytest.mark.parametrize(
+    ("engine", "share"),
+    [
+        ("vllm", "--gpu-memory-utilization 1"),
+        ("sglang", "--mem-fraction-static 0.99"),
+        ("llamacpp", None),
+        ("tensorrt-llm", "--free-gpu-memory-fraction 0.99"),
+        ("transformers", "--max-memory-percent 1"),
+    ],
+)
+def test_the_far_end_of_each_slider_is_taken_by_its_engine(
+    page: Page, engine: str, share: str | None
+) -> None:
+    page.tab("plan")
+    _press(page, "Sequences at once", "Home")
+    _ready(page, "--max-num-seqs 1")
+    _press(page, "Sequences at once", "End")
+    _ready(page, "--max-num-seqs 1024")
+    _field(page, "Engine").select_option(engine)
+    _shown(page, f"--engine {engine}")
+    if share is not None:
+        _press(page, "Share of the device", "End")
+        _shown(page, share)
+    assert not page.here.is_visible(".problem")
+
+
+def test_a_number_that_counts_nothing_is_not_taken(page: Page) -> None:
+    page.tab("plan")
+    _ready(page, "--concurrency 8")
+    for name, text in (("Concurrency, exactly", "1e30"), ("Concurrency, exactly", "-5"), ("tp", "0")):
+        field = page.here.locator(".controls").get_by_label(name, exact=True)
+        before = field.input_value()
+        field.fill(text)
+        field.press("Tab")
+        assert field.input_value() == before
+    assert not page.here.is_visible(".problem")
+
+
 def test_a_dropped_checkpoint_is_the_model(page: Page, tmp_path: Path) -> None:
     source = read("Llama-3.2-1B-Instruct")
     folder = write_folder(

@@ -234,6 +234,9 @@ def test_a_command_reads_what_was_dropped_and_says_a_name_not_a_place(ui: Ui) ->
     assert found["exit_code"] == 2
     assert found["command"] == "vramledger plan ./broken.json --device L40S"
     assert "vramledger-ui-" not in json.dumps(found)
+    _, said = put(ui, "name=model.safetensors", b"x" * 100)
+    found = ui.run({"command": "plan", "sources": [f"upload:{said['id']}"], "options": {"device": "L40S"}})
+    assert found["message"] == ". has no config.json beside model.safetensors"
 
 
 def test_an_upload_that_is_cut_off_is_not_held(ui: Ui) -> None:

@@ -141,6 +141,8 @@ def _custom(size: str) -> Device:
         total_bytes = parse_bytes(size)
     except ValueError as error:
         raise DeviceError(f"device size {error}", device=size) from None
+    if size.isdecimal() and 0 < total_bytes <= LARGEST_CUSTOM_BYTES // GIB:
+        raise DeviceError(f"a device of {size} bytes? Write the unit: {_CUSTOM_PREFIX}{size}GiB", device=size)
     if not SMALLEST_CUSTOM_BYTES <= total_bytes <= LARGEST_CUSTOM_BYTES:
         raise DeviceError(
             f"a device of {size} is outside {format_gib(SMALLEST_CUSTOM_BYTES)} to {format_gib(LARGEST_CUSTOM_BYTES)}",

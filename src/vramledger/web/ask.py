@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
@@ -39,8 +40,9 @@ class CommandLine(Struct, frozen=True, kw_only=True):
     places: tuple[tuple[str, str], ...] = ()
 
     def as_typed(self, text: str) -> str:
-        """What the command printed, as it would have printed it for that line."""
-        for real, told in sorted(self.places, key=lambda pair: -len(pair[0])):
+        """What the command printed, as it would have printed it for that line: of a file given alone, its folder is "."."""
+        folders = [(os.path.dirname(real), ".") for real, told in self.places if told.startswith("./")]
+        for real, told in sorted((*self.places, *folders), key=lambda pair: -len(pair[0])):
             text = text.replace(real, told)
         return text
 

@@ -2,7 +2,7 @@
 import { Fragment, html, useId, useState } from "vl/lib/dom";
 import { Drop, Entry, Pick, Select, Slider, few } from "vl/lib/parts";
 import { remember } from "vl/lib/plan_file";
-import { movedTo, optionOf, termsOf } from "vl/lib/plan_state";
+import { mostOf, movedTo, optionOf, termsOf } from "vl/lib/plan_state";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/plan_controls";
 
@@ -70,8 +70,8 @@ export function SizeControls({ known, state, settings, onChange }) {
   };
   return html`${slider(terms.context, t(state.engine === "llamacpp" ? "pc.contextOfAll" : "context"), { steps: CONTEXTS, otherwise: 131072 })}
     <${Slider} label=${t("concurrency")} flag="--concurrency" hint=${t("pc.concurrency.hint")} value=${state.concurrency} steps=${COUNTS} onChange=${(concurrency) => onChange({ ...state, concurrency: Math.round(concurrency) })} />
-    ${terms.share && slider(terms.share, t("pc.share"), { min: 0.05, max: 1, step: 0.01, otherwise: 0.9 })}
-    ${terms.sequences && slider(terms.sequences, t("pc.sequences"), { steps: COUNTS, otherwise: 256 })}`;
+    ${terms.share && slider(terms.share, t("pc.share"), { min: 0.05, max: Math.min(1, mostOf(state.engine, "share")), step: 0.01, otherwise: 0.9 })}
+    ${terms.sequences && slider(terms.sequences, t("pc.sequences"), { steps: COUNTS.filter((each) => each <= mostOf(state.engine, "sequences")), otherwise: 256 })}`;
 }
 
 /** Every flag of the engine, by group. */
@@ -111,7 +111,8 @@ function Opened({ title, note, children }) {
 function Count({ label, value, onChange }) {
   const id = useId();
   return html`<div class="count"><label for=${id}>${label}</label><input id=${id} type="number" min="1" max="4096" step="1" value=${value}
-    onInput=${(event) => Number.isInteger(event.target.valueAsNumber) && event.target.valueAsNumber > 0 && onChange(event.target.valueAsNumber)} /></div>`;
+    onInput=${(event) => Number.isInteger(event.target.valueAsNumber) && event.target.valueAsNumber > 0 && onChange(event.target.valueAsNumber)}
+    onBlur=${(event) => { event.target.value = value; }} /></div>`;
 }
 
 /** The state with a flag set, or without it (null, ""). */

@@ -75,7 +75,7 @@ export function Slider({ label, flag, value, onChange, onReset, steps, min = 1, 
   const most = steps ? steps[steps.length - 1] : max;
   const take = (text) => {
     const found = Number(text);
-    if (Number.isFinite(found) && text !== "" && found >= least) onChange(found);
+    if (text !== "" && (steps ? Number.isSafeInteger(found) : Number.isFinite(found)) && found >= least) onChange(found);
   };
   const draft = useDraft(value, take);
   return html`<${Field} label=${flag ? html`${label} <code>${flag}</code>` : label} hint=${hint}>${(id) => html`<div class="slider">

@@ -22,6 +22,10 @@ export function termsOf(known, engine) {
 
 export const optionOf = (known, engine, name) => known.engines.find((each) => each.name === engine)?.options.find((each) => each.name === name);
 
+// The far end of a slider where the engine takes less than others: SGLang's and TensorRT-LLM's share lies below 1, llama.cpp has 256 slots at most.
+const MOST = { sglang: { share: 0.99 }, "tensorrt-llm": { share: 0.99 }, llamacpp: { sequences: 256 } };
+export const mostOf = (engine, role) => MOST[engine]?.[role] ?? Infinity;
+
 /** The state of a plan from what is common to engines: {source, names, device, engine ("vllm" or "vllm==0.11.0"), concurrency, tp, pp, ep, context, kv, flags}. */
 export function common(known, asked) {
   const [engine, version = ""] = (asked.engine ?? "vllm").split("==");
@@ -49,12 +53,14 @@ export function movedTo(known, state, engine) {
   const to = termsOf(known, engine);
   const flags = {};
   for (const role of ["tp", "pp", "dp", "context", "sequences"]) {
-    if (from[role] && to[role] && from[role] in state.flags) flags[to[role]] = state.flags[from[role]];
+    if (from[role] && to[role] && from[role] in state.flags) flags[to[role]] = atMost(state.flags[from[role]], mostOf(engine, role));
   }
   const has = new Set(known.engines.find((each) => each.name === engine).options.map((each) => each.name));
   const same = Object.entries(state.flags).filter(([name]) => has.has(name) && optionOf(known, state.engine, name)?.kind === optionOf(known, engine, name).kind && !["kv_cache_dtype", "quantization"].includes(name));
   return { ...state, engine, version: "", flags: { ...Object.fromEntries(same), ...flags } };
 }
+
+const atMost = (value, most) => (typeof value === "number" ? Math.min(value, most) : value);
 
 /** A state that came from outside, with what is not its own left out; null where nothing can be made of it. */
 export function clean(known, state) {

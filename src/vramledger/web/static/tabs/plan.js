@@ -1,10 +1,10 @@
 // The tab Plan: a question put with sliders, answered as they move.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vl/lib/dom";
 import { run, upload } from "vl/lib/api";
-import { DeviceControl, EngineControls, FlagControls, FormatControls, ModelControls, ParallelControls, SizeControls } from "vl/lib/engine_controls";
+import { DeviceControl, EngineControls, FlagControls, FormatControls, given, ModelControls, ParallelControls, SizeControls } from "vl/lib/engine_controls";
 import { keep } from "vl/lib/kept";
 import { Command, Copy, Problem, useLive } from "vl/lib/parts";
-import { askOf, clean, first } from "vl/lib/plan_state";
+import { askOf, clean, first, optionOf } from "vl/lib/plan_state";
 import { asFile, fromFile } from "vl/lib/plan_file";
 import { addressOf, writeAddress } from "vl/lib/state";
 import { bytes, count } from "vl/lib/units";
@@ -48,7 +48,7 @@ export function Tab({ known, state }) {
       <${ModelControls} ...${own} before=${takeFile} /><${DeviceControl} ...${own} /><${EngineControls} ...${own} newest=${isSame && asked.version === "" ? answer.document.inputs.engine_version : ""} />
       <${ParallelControls} ...${own} /><${FormatControls} ...${own} /><${SizeControls} ...${own} settings=${isSame ? answer.document.inputs.settings : {}} /><${FlagControls} ...${own} />
     </form>
-    <div class="shown"><${Problem} message=${problem} /><div class=${problem ? "stale" : ""}>${shown}</div>${!answer && !problem && html`<p>${t("working")}</p>`}</div></div>`;
+    <div class="shown"><${Problem} message=${problem} /><${Left} known=${known} state=${asked} problem=${problem} onChange=${setAsked} /><div class=${problem ? "stale" : ""}>${shown}</div>${!answer && !problem && html`<p>${t("working")}</p>`}</div></div>`;
 }
 
 /** A plan, the line that gives it, and what can be done with it. */
@@ -65,6 +65,13 @@ function Shown({ answer }) {
       <div class="tools"><${LoadLink} state=${answer.asked} /><${CopyAddress} state=${answer.asked} /><button type="button" class="plain" onClick=${save}>${t("plan.save")}</button>
         <button type="button" class="plain" onClick=${putAside}>${t("plan.keep")}</button><span role="status">${note}</span></div>`} />
     <${Strip} plan=${answer.document} />`;
+}
+
+/** Where a given flag is what is wrong: one press that leaves it to the engine. */
+function Left({ known, state, problem, onChange }) {
+  const words = new Set(problem.match(/--[\w-]+/g));
+  const named = Object.keys(state.flags).filter((name) => words.has(optionOf(known, state.engine, name)?.flag));
+  return html`${named.map((name) => html`<p><button type="button" key=${name} onClick=${() => onChange(given(state, name, null))}>${t("plan.leave", { flag: optionOf(known, state.engine, name).flag })}</button></p>`)}`;
 }
 
 /** The tab Capacity with this plan. */

@@ -16,7 +16,7 @@ export default {
     "plan.reserved": "A request, reserved", "plan.reserved.said": "at {context} tokens: {requests} at once", "plan.steady": "A request, steady", "plan.steady.said": "once windows have slid: {requests} at once",
     "plan.group": "Group", "plan.layers": "Layers", "plan.block": "Tokens a block", "plan.page": "Bytes a page", "plan.perRequest": "Blocks a request", "plan.window": "Window",
     "plan.start": "Start {engine} with these flags", "plan.left_out": "What this command does not carry:",
-    "plan.load": "What load it serves", "plan.copyAddress": "Copy the address of this plan", "plan.save": "Save as a file", "plan.keep": "Keep for Compare", "plan.kept": "Kept for Compare: {name}", "plan.saved": "Saved as {name}: drop it on the page to come back.",
+    "plan.load": "What load it serves", "plan.copyAddress": "Copy the address of this plan", "plan.save": "Save as a file", "plan.leave": "Leave {flag} to the engine", "plan.keep": "Keep for Compare", "plan.kept": "Kept for Compare: {name}", "plan.saved": "Saved as {name}: drop it on the page to come back.",
     "plan.saved.without": "Saved as {name}, without the model's files: they are large, drop them again after it.",
   },
   ko: {
@@ -35,7 +35,7 @@ export default {
     "plan.reserved": "요청당 예약", "plan.reserved.said": "{context} token일 때: 동시에 {requests}", "plan.steady": "요청당 정상 상태", "plan.steady.said": "window가 지나간 뒤: 동시에 {requests}",
     "plan.group": "묶음", "plan.layers": "Layer", "plan.block": "Block당 token", "plan.page": "Page당 byte", "plan.perRequest": "요청당 block", "plan.window": "Window",
     "plan.start": "이 flag로 {engine} 시작", "plan.left_out": "이 명령에 담기지 않은 것:",
-    "plan.load": "처리할 수 있는 부하", "plan.copyAddress": "이 plan의 주소 복사", "plan.save": "파일로 저장", "plan.keep": "Compare에 담기", "plan.kept": "Compare에 담았습니다: {name}", "plan.saved": "{name}로 저장했습니다. 페이지에 놓으면 다시 열립니다.",
+    "plan.load": "처리할 수 있는 부하", "plan.copyAddress": "이 plan의 주소 복사", "plan.save": "파일로 저장", "plan.leave": "{flag}를 engine 기본값으로", "plan.keep": "Compare에 담기", "plan.kept": "Compare에 담았습니다: {name}", "plan.saved": "{name}로 저장했습니다. 페이지에 놓으면 다시 열립니다.",
     "plan.saved.without": "{name}로 저장했지만 모델 파일은 커서 빠졌습니다. 다시 놓아 주세요.",
   },
 };
