@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -41,7 +41,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
 
     def as_typed(self, text: str) -> str:
         """What the command printed, as it would have printed it for that line: of a file given alone, its folder is "."."""
-        folders = [(os.path.dirname(real), ".") for real, told in self.places if told.startswith("./")]
+        folders = [(str(Path(real).parent), ".") for real, told in self.places if told.startswith("./")]
         for real, told in sorted((*self.places, *folders), key=lambda pair: -len(pair[0])):
             text = text.replace(real, told)
         return text
