@@ -13,6 +13,10 @@ from vramledger.web import assets
 OWN = tuple(name for name in assets.modules() if name.startswith("vl/"))
 _ASKED = re.compile(r"""^(?:import|export)\b[^"'\n]*?\s["']([^"'\n]+)["'];""", re.MULTILINE)
 _WORDS = re.compile(r"""\bt\(\s*["']([\w.-]+)["']""")
+_EXPORTED = re.compile(r"^export (?:async )?(?:const|class|function\*?) (\w+)", re.MULTILINE)
+_NAMES_IMPORTED = re.compile(r"""^import \{([^}]*)\} from ["']([^"'\n]+)["'];""", re.MULTILINE)
+_KEY = re.compile(r"""["']([\w.-]+)["']""")
+_MADE_KEY = re.compile(r"`([\w.]+\.(?:[\w.]|\$\{[^{}]*\})+)`")
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -79,6 +83,29 @@ def test_every_word_that_is_asked_for_is_there() -> None:
     known = {key for book in books().values() for key in book["en"]}
     asked = {(name, key) for name in OWN for key in _WORDS.findall(assets.text(assets.modules()[name]))}
     assert {(name, key) for name, key in asked if key not in known} == set()
+
+
+def test_every_word_is_said_somewhere() -> None:
+    texts = "".join(assets.text(assets.modules()[name]) for name in OWN if not name.startswith("vl/words/"))
+    said = set(_KEY.findall(texts))
+    made = [re.sub(r"\\\$\\\{.*?\\\}", ".+", re.escape(pattern)) for pattern in set(_MADE_KEY.findall(texts))]
+    is_made = re.compile("|".join(made))
+    known = {(name, key) for name, book in books().items() for key in book["en"]}
+    assert {(name, key) for name, key in known if key not in said and not is_made.fullmatch(key)} == set()
+
+
+def test_every_export_is_imported() -> None:
+    texts = {name: assets.text(assets.modules()[name]) for name in OWN}
+    taken = {
+        (module, each.split(" as ")[0].strip())
+        for text in texts.values()
+        for names, module in _NAMES_IMPORTED.findall(text)
+        for each in names.split(",")
+    }
+    # A file of its own, which Python writes, starts its view by these.
+    taken |= {("vl/lib/alone", "start"), *((name, "View") for name in OWN if name.startswith("vl/views/"))}
+    offered = {(name, each) for name, text in texts.items() for each in _EXPORTED.findall(text)}
+    assert offered - taken == set()
 
 
 def test_a_file_of_its_own_needs_no_module_that_is_not_in_it() -> None:

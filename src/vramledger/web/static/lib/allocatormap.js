@@ -12,7 +12,7 @@ const HIGH_PX = 22;
 const LOW_PX = 11;
 const MOST_OUTLINED = 400;
 const TABLE_ROWS = 200;
-export const KINDS = [["allocated", "s1"], ["pending", "activation"], ["pinned", "s2"], ["releasable", "allocator"]];
+const KINDS = [["allocated", "s1"], ["pending", "activation"], ["pinned", "s2"], ["releasable", "allocator"]];
 
 /** `map`: segments and frames as `vramledger snapshot --json --blocks` writes them; `pool`: which of its pools, "a,b". */
 export function AllocatorMap({ map, pool }) {

@@ -1,6 +1,6 @@
 // Looks at what runs, as numbers over time. A look is what one line of `vramledger watch --json` says.
 export const MOST_POINTS = 7200;
-export const MOST_REQUESTS = 500;
+const MOST_REQUESTS = 500;
 
 /** The numbers of one look; null is what was not told. Of an engine that is not asked itself its word to the gateway goes. */
 export function pointOf(look) {

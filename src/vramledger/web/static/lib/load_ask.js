@@ -3,7 +3,7 @@
 import { clean } from "vl/lib/plan_state";
 
 /** A load worth looking at when nothing was asked; `plan` is as the tab Plan has it. */
-export const FIRST = {
+const FIRST = {
   what: "simulate", workload: "azure-chat", requests: 3000, speed: 1, rate: "", ttft: "2000", tpot: "80", latency: "", goodput: 0.99,
   replicas: 1, router: "round-robin", scheduling: "", toolWait: "release", hostLink: "", hostSwap: "", admission: "", compare: false, seed: 0, prefill: 0, link: "",
   confidence: 0.95, resolution: 0.02, replications: 3, headroom: true, sensitivity: true, by: "admission", policies: ["", "default", "throughput"],

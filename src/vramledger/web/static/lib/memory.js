@@ -21,7 +21,7 @@ export function rankName(ranks) {
 }
 
 /** Owners that hold anything in `phase`, in the order of the stack from below: [{owner, bytes, entries}]. */
-export function owners(rank, phase) {
+function owners(rank, phase) {
   return OWNERS.map((owner) => {
     const entries = rank.entries.filter((each) => each.owner === owner && each.phases.includes(phase));
     return { owner, entries, bytes: entries.reduce((sum, each) => sum + each.bytes.expected, 0) };
@@ -31,7 +31,8 @@ export function owners(rank, phase) {
 /** The largest number of GiB that a chart of these ranks has to show, so that several share one scale. */
 export const scaleOf = (ranks) => Math.max(...ranks.map((rank) => gib(Math.max(rank.device_total_bytes, ...rank.peaks.map((peak) => peak.occupied.high))))) * 1.04;
 
-const peakOf = (rank, phase) => rank.peaks.find((peak) => peak.phase === phase);
+/** What a rank holds at most in a phase, in the one that binds where none is named. */
+export const peakOf = (rank, phase = rank.binding_phase) => rank.peaks.find((peak) => peak.phase === phase);
 
 /** `rank`: of a plan's document; `budget`: bytes; `top`: GiB at the top of the axis (scaleOf). */
 export function Memory({ rank, budget, top = scaleOf([rank]), caption }) {

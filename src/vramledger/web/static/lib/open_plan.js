@@ -12,7 +12,7 @@ export async function openPlan({ source, names = [], device, engine, flags, conc
 }
 
 /** "--tensor-parallel-size 2 --enable-expert-parallel" as {tensor_parallel_size: 2, enable_expert_parallel: true}. */
-export function flagsOf(text) {
+function flagsOf(text) {
   const found = {};
   let name = null;
   for (const word of text.split(" ").filter(Boolean)) {

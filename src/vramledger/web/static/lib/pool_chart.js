@@ -81,4 +81,4 @@ function hint(points, rows) {
 }
 
 /** "12.5k" for an axis. */
-export const short = (value) => (value >= 1e6 ? `${number(value / 1e6)}M` : value >= 1e5 ? `${number(value / 1e3)}k` : number(value));
+const short = (value) => (value >= 1e6 ? `${number(value / 1e6)}M` : value >= 1e5 ? `${number(value / 1e3)}k` : number(value));

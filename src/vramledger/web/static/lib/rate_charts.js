@@ -9,7 +9,7 @@ import { ms, msOnAxis, perSecond, share } from "vl/lib/load";
 const MOST_TIMES = 4;
 
 /** Loads worth drawing: up to four times the answer. */
-export function shownLoads(found) {
+function shownLoads(found) {
   const most = MOST_TIMES * (found.load || Math.max(...found.loads.map((each) => each.load)));
   return found.loads.filter((each) => each.load <= most);
 }

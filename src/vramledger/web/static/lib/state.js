@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 /** The tab and its state in the address: {tab, state}; state is null where there is none, or none that can be read. */
-export async function readAddress() {
+async function readAddress() {
   const [tab, packed] = location.hash.slice(1).split("/");
   try {
     return { tab, state: packed ? JSON.parse(await unpacked(packed)) : null };
