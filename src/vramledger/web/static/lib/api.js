@@ -28,6 +28,11 @@ export async function run(ask, { told, signal } = {}) {
   return found;
 }
 
+/** Whether a command gave no document but said why not. */
+export function isRefused(answer) {
+  return answer.document === null || answer.document.kind === "error";
+}
+
 /**
  * Keep files on the server (headers alone of checkpoints). Resolves to {source: "upload:ID", names, bytes}.
  *

@@ -1,6 +1,6 @@
 // Where it holds: devices down, what is chosen across, the best plan in each cell. Takes rows of a search or of a grid.
 import { axis, Chart, safe, tooltip } from "vl/lib/chart";
-import { colour } from "vl/lib/colours";
+import { channels, colour, mixed } from "vl/lib/colours";
 import { html, useState } from "vl/lib/dom";
 import { canOpen } from "vl/lib/open_plan";
 import { Select } from "vl/lib/parts";
@@ -125,7 +125,7 @@ function square(api, cell, { said, shade, metric }) {
   const [figure, under] = said(cell);
   const holds = cell.row?.status === "holds";
   const part = holds ? shade(METRICS[metric](cell.row) ?? 0) : 0;
-  const fill = mixed(part);
+  const fill = accented(part);
   const style = holds ? { fill } : { fill: "transparent", stroke: colour("edge"), lineDash: [3, 3], lineWidth: 1 };
   const ink = holds ? legible(fill) : cell.row?.status === "untold" ? colour("unsure") : colour("dim");
   const box = { x: x - width / 2 + 1, y: y - height / 2 + 1, width: Math.max(width - 2, 1), height: height - 2 };
@@ -141,18 +141,12 @@ function square(api, cell, { said, shade, metric }) {
   };
 }
 
-const parts = (name) => [1, 3, 5].map((at) => parseInt(name.slice(at, at + 2), 16));
-
 /** The page's accent, stronger with more. */
-function mixed(part) {
-  const [paper, accent] = [parts(colour("paper")), parts(colour("accent"))];
-  const share = 0.12 + 0.88 * part;
-  return `#${paper.map((each, place) => Math.round(each + (accent[place] - each) * share).toString(16).padStart(2, "0")).join("")}`;
-}
+const accented = (part) => mixed(colour("paper"), colour("accent"), 0.12 + 0.88 * part);
 
 /** Black or white, whichever stands out more from a fill (WCAG's contrast). */
 function legible(fill) {
-  const [r, g, b] = parts(fill).map((each) => (each / 255 <= 0.04045 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = channels(fill).map((each) => (each / 255 <= 0.04045 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4));
   const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
   return 1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05 ? "#ffffff" : "#000000";
 }

@@ -16,13 +16,6 @@ export const ms = (value) => seconds(value / 1000);
 /** The same for an axis: "100 ms", "1 s", "1,000 s". */
 export const msOnAxis = (value) => (value < 1000 ? `${number(value)} ms` : `${number(value / 1000)} s`);
 
-/** Two colours ("#rrggbb") mixed: so much of the second. */
-export function mixed(first, second, part) {
-  const parts = (text) => [1, 3, 5].map((place) => parseInt(text.slice(place, place + 2), 16));
-  const [from, to] = [parts(first), parts(second)];
-  return `#${from.map((each, place) => Math.round(each + (to[place] - each) * part).toString(16).padStart(2, "0")).join("")}`;
-}
-
 /** Times a second in three digits. */
 export const perSecond = (value) => `${number(value)}/s`;
 
@@ -33,12 +26,6 @@ export function Headline({ word, tone, said, children }) {
 
 /** What else there is to say of an answer before it is trusted. */
 export const Notes = ({ notes }) => (notes.length ? html`<ul>${notes.map((each) => html`<li key=${each}>${each}</li>`)}</ul>` : null);
-
-/** Figures: [name, value, small, tone]; those without a value are left out. */
-export function Facts({ items, label }) {
-  return html`<dl class="facts close" aria-label=${label}>${items.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone ?? ""} key=${name}><dt>${name}</dt>
-    <dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
-}
 
 /** How the step's time is known, and everything else that the answer rests on. */
 export function Conditions({ conditions: found, notes = [] }) {

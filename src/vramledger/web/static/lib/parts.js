@@ -2,7 +2,7 @@
 import { html, useEffect, useId, useRef, useState } from "vl/lib/dom";
 import { bytes } from "vl/lib/units";
 import { t } from "vl/lib/words";
-import { upload } from "vl/lib/api";
+import { isRefused, upload } from "vl/lib/api";
 
 export function Field({ label, hint, children }) {
   const id = useId();
@@ -179,6 +179,12 @@ export function Table({ columns, rows, label }) {
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, place) => (place === 0 ? html`<th scope="row">${cell}</th>` : html`<td class=${shown[place].number ? "n" : ""}>${cell}</td>`))}</tr>`)}</tbody></table></div>`;
 }
 
+/** Figures to be read at a glance: [name, value, small, tone]. `kind` is a class beside "facts". */
+export function Facts({ items, label, kind = "close" }) {
+  return html`<dl class=${`facts ${kind}`} aria-label=${label}>${items.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone ?? ""} key=${name}><dt>${name}</dt>
+    <dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
+}
+
 /** What went wrong, as the command said it. */
 export function Problem({ message }) {
   return message ? html`<p class="problem" role="alert">${message === "lost" ? t("lost") : message}</p>` : null;
@@ -212,7 +218,7 @@ export function useLive(run) {
       } catch (problem) {
         found = { problem: problem.message };
       }
-      const failed = !found.answer || found.answer.document === null || found.answer.document.kind === "error";
+      const failed = !found.answer || isRefused(found.answer);
       setState((before) => ({ answer: failed ? before.answer : { ...found.answer, asked }, problem: failed ? found.problem ?? (found.answer.message || t("lost")) : "" }));
     }
     own.isBusy = false;
@@ -237,7 +243,7 @@ export function useRun(run) {
     try {
       const answer = await run(ask, { signal: own.signal, told: (told) => own === ending.current && setState((before) => ({ ...before, told })) });
       if (own !== ending.current) return null;
-      const failed = answer.document === null || answer.document.kind === "error";
+      const failed = isRefused(answer);
       setState((before) => ({ answer: failed ? before.answer : answer, problem: failed ? answer.message || t("lost") : "", told: "", isRunning: false }));
       return failed ? null : answer;
     } catch (problem) {

@@ -21,6 +21,9 @@ export const count = (value) => whole.format(value);
 /** "2.47", "0.031": three digits that count. */
 export const number = (value) => (value === 0 ? "0" : Number.isInteger(value) ? whole.format(value) : `${+value.toPrecision(3)}`);
 
+/** What something changed by: "+1.50 GiB", "−12"; no change has no sign. */
+export const signed = (change, shown = bytes) => `${change > 0 ? "+" : change < 0 ? "−" : ""}${shown(Math.abs(change))}`;
+
 /** A low-expected-high interval in words: "3.1 GiB (2.9 to 3.4)", exact ones without the brackets. */
 export function range(interval, shown = bytes) {
   const { low, expected, high } = interval;

@@ -2,12 +2,10 @@
 import { axis, Chart, safe, tooltip, whiskers } from "vl/lib/chart";
 import { colour } from "vl/lib/colours";
 import { html } from "vl/lib/dom";
-import { bytes, GIB } from "vl/lib/units";
+import { GIB, signed } from "vl/lib/units";
 import { t } from "vl/lib/words";
 
 const ROW_PX = 30;
-
-export const signed = (size, shown = bytes) => `${size > 0 ? "+" : size < 0 ? "−" : ""}${shown(Math.abs(size))}`;
 
 /**
  * steps: [{name, bytes, low, high}] in the order shown, each from where the one before ended; `total` is the name of their sum, the last row.

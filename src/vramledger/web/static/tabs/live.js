@@ -8,7 +8,7 @@ import { writeAddress } from "vl/lib/state";
 import { addWords, t } from "vl/lib/words";
 import { Ledger } from "vl/views/live_memory";
 import { Decisions, Instances } from "vl/views/live_requests";
-import { Facts, Pool, Requests, clock } from "vl/views/live_history";
+import { Figures, Pool, Requests, clock } from "vl/views/live_history";
 import { View as Reconciliation } from "vl/views/reconcile";
 import words from "vl/words/live";
 
@@ -85,7 +85,7 @@ function Shown({ looks, isFrozen, isOn, minutes, measured, allowed }) {
   const hasPool = last.total !== null || drawn.some((point) => point.used !== null);
   return html`<${Standing} looks=${looks} isFrozen=${isFrozen} isOn=${isOn} />
     ${isOld && html`<p class="dim">${t("live.old", { time: clock(told[told.length - 1].at) })}</p>`}
-    <div class=${isOld ? "old" : ""}><${Facts} points=${told} look=${look} /></div>
+    <div class=${isOld ? "old" : ""}><${Figures} points=${told} look=${look} /></div>
     <div class="pictures">${hasPool && html`<${Pool} points=${drawn} windowMs=${windowMs} />`}<${Requests} points=${drawn} windowMs=${windowMs} /></div>
     ${look.gateway && html`<${Instances} gateway=${look.gateway} />`}
     <h2>${t("live.decisions")}</h2>

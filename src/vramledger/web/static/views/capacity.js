@@ -1,11 +1,11 @@
 // The largest load that is served as asked: goodput and latencies against the rate, what binds, room for bursts and restarts.
 import { html } from "vl/lib/dom";
 import { Chart, axis, safe, tooltip } from "vl/lib/chart";
-import { colour } from "vl/lib/colours";
-import { Table } from "vl/lib/parts";
+import { colour, mixed } from "vl/lib/colours";
+import { Facts, Table } from "vl/lib/parts";
 import { count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
-import { Conditions, Facts, Headline, Notes, mixed, ms, perSecond, share } from "vl/lib/load";
+import { Conditions, Headline, Notes, ms, perSecond, share } from "vl/lib/load";
 import { Against, Goodput, PoolAgainst } from "vl/lib/rate_charts";
 
 /** document: what `vramledger capacity --json` writes. */

@@ -3,8 +3,8 @@ import { MemoryBars } from "vl/lib/bars";
 import { OWNERS } from "vl/lib/colours";
 import { html, useState } from "vl/lib/dom";
 import { Select, Table } from "vl/lib/parts";
-import { bytes, count, number } from "vl/lib/units";
-import { signed, Waterfall } from "vl/lib/waterfall";
+import { bytes, count, number, signed } from "vl/lib/units";
+import { Waterfall } from "vl/lib/waterfall";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/compare";
 

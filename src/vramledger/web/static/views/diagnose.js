@@ -2,8 +2,8 @@
 import { html, useMemo, useState } from "vl/lib/dom";
 import { Bars } from "vl/lib/sizebars";
 import { LogExcerpts, LogWindow } from "vl/lib/logview";
-import { Table } from "vl/lib/parts";
-import { bytes, count } from "vl/lib/units";
+import { Facts, Table } from "vl/lib/parts";
+import { bytes, count, number, signed } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View as Snapshot } from "vl/views/snapshot";
 import words from "vl/words/diagnose";
@@ -45,7 +45,7 @@ function Failure({ failure, place, of, excerpts, texts }) {
       <p class="said">${failure.meaning || t("diagnose.words")}</p>
       <p>${failure.failure_class && t(`class.${failure.failure_class}`)}</p>
     </section>
-    <${Facts} failure=${failure} />
+    <${Figures} failure=${failure} />
     ${sums.holders.length > 0 && html`<h2>${t("diagnose.holders")}</h2><${Holders} sums=${sums} />`}
     ${sums.lines.length > 0 && html`<ul>${sums.lines.map((each) => html`<li>${each}</li>`)}</ul>`}
     <h2>${t("diagnose.evidence")}</h2><${Evidence} failure=${failure} excerpts=${excerpts} texts=${texts} />
@@ -68,19 +68,19 @@ function title(failure) {
   return parts.join(" · ");
 }
 
-function Facts({ failure }) {
+function Figures({ failure }) {
   const { arithmetic: sums, moment } = failure;
   const cause = failure.evidence.find((each) => isCause(each.what)) ?? failure.evidence[0];
   const facts = [
     [t("diagnose.wanted"), sums.wanted_bytes ? size(sums.wanted_bytes) : sums.wanted_tokens !== null ? t("diagnose.tokens", { count: count(sums.wanted_tokens) }) : null],
     [t("diagnose.available"), sums.available_bytes ? size(sums.available_bytes) : sums.available_tokens !== null ? t("diagnose.tokens", { count: count(sums.available_tokens) }) : null],
-    [t("diagnose.missing"), sums.missing_bytes && size(sums.missing_bytes), "bad"],
+    [t("diagnose.missing"), sums.missing_bytes && size(sums.missing_bytes), "", "bad"],
     [failure.domain === "host" ? t("diagnose.limit") : t("diagnose.device"), sums.total_bytes && size(sums.total_bytes)],
     [t("diagnose.domain"), failure.domain && t(`domain.${failure.domain}`)],
     [t("diagnose.stage"), moment.stage],
     [t("diagnose.runnerup"), failure.runner_up],
     [t("engine"), failure.engine],
-    [t("diagnose.cause"), cause && cause.line > 0 ? t("diagnose.atline", { line: count(cause.line) }) : cause.what, null, [cause.file.split("/").pop(), when(failure.at_s)].filter(Boolean).join(", ")],
+    [t("diagnose.cause"), cause && cause.line > 0 ? t("diagnose.atline", { line: count(cause.line) }) : cause.what, [cause.file.split("/").pop(), when(failure.at_s)].filter(Boolean).join(", ")],
     [t("diagnose.ready"), moment.since_ready_s !== null ? t("diagnose.after", { seconds: count(Math.round(moment.since_ready_s)) }) : moment.ready === false ? t("diagnose.before") : null],
     [t("diagnose.running"), moment.running_requests === null ? null : moment.waiting_requests === null ? count(moment.running_requests) : `${count(moment.running_requests)} / ${count(moment.waiting_requests)}`],
     [t("diagnose.scheduled"), moment.scheduled_tokens === null ? null : count(moment.scheduled_tokens)],
@@ -91,7 +91,7 @@ function Facts({ failure }) {
     [t("diagnose.hostslope"), moment.host_slope_bytes_per_h === null ? null : `${bytes(moment.host_slope_bytes_per_h)}/h`],
     [t("diagnose.previous"), moment.previous_engine_s === null ? null : t("diagnose.ago", { seconds: count(Math.round(moment.previous_engine_s)) })],
   ];
-  return html`<dl class="facts close">${facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, tone, small]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
+  return html`<${Facts} items=${facts.filter(([, value]) => value !== null && value !== undefined && value !== "")} />`;
 }
 
 function Holders({ sums }) {
@@ -121,10 +121,10 @@ function Because({ failure }) {
   const totals = new Map();
   for (const rule of failure.rules) for (const [name, weight] of Object.entries(rule.says)) totals.set(name, (totals.get(name) ?? 0) + weight);
   const names = [...totals.keys()].sort((one, other) => totals.get(other) - totals.get(one));
-  const signed = (weight) => (weight === undefined ? "" : weight > 0 ? `+${weight}` : `−${-weight}`);
+  const told = (weight) => (weight === undefined ? "" : signed(weight, number));
   if (failure.rules.length === 0) return html`<p>${t("diagnose.norule")}</p><${Silent} failure=${failure} />`;
   return html`<${Table} label=${t("diagnose.because")} columns=${[t("diagnose.rule"), ...names.map((name) => ({ name, number: true }))]}
-      rows=${[...failure.rules.map((rule) => [rule.why, ...names.map((name) => signed(rule.says[name]))]), [html`<b>${t("diagnose.sum")}</b>`, ...names.map((name) => html`<b>${signed(totals.get(name))}</b>`)]]} />
+      rows=${[...failure.rules.map((rule) => [rule.why, ...names.map((name) => told(rule.says[name]))]), [html`<b>${t("diagnose.sum")}</b>`, ...names.map((name) => html`<b>${told(totals.get(name))}</b>`)]]} />
     <${Silent} failure=${failure} />`;
 }
 
@@ -142,7 +142,7 @@ function Remedies({ failure }) {
       caption=${enough === null ? t("diagnose.frees") : t("diagnose.enough", { count: enough, of: sized.length })} says=${rows.map((row) => `${row.name}: ${bytes(row.value)}`).join("; ")} columns=${[t("diagnose.change"), { name: "B", number: true }]} />`}
     <${Table} label=${t("remedies")} columns=${[t("diagnose.change"), t("diagnose.effect"), { name: t("diagnose.freed"), number: true }, { name: t("diagnose.kvtokens"), number: true }, t("diagnose.basis")]}
       rows=${failure.remedies.map((each) => [each.change, html`${each.effect}${each.needs && html`<div class="dim">${t("diagnose.needs", { needs: each.needs })}</div>`}`,
-        each.frees_bytes === null ? "–" : bytes(each.frees_bytes), each.tokens === null ? "–" : signed(each.tokens), t(`basis.${each.basis}`)])} />`;
+        each.frees_bytes === null ? "–" : bytes(each.frees_bytes), each.tokens === null ? "–" : signed(each.tokens, count), t(`basis.${each.basis}`)])} />`;
 }
 
 function Sources({ found }) {
@@ -150,7 +150,6 @@ function Sources({ found }) {
     ${found.notes.length > 0 && html`<ul>${found.notes.map((each) => html`<li>${each}</li>`)}</ul>`}</details>`;
 }
 
-const signed = (tokens) => `${tokens > 0 ? "+" : ""}${count(tokens)}`;
 const isCause = (what) => /^(first cause|description|last line)/.test(what);
 /** Printed digits are as wide as their rounding: the middle says it. */
 const size = (interval) => html`${interval.expected || !interval.high ? bytes(interval.expected) : `< ${bytes(interval.high)}`}`;

@@ -1,8 +1,8 @@
 // What changed from one release to another. Shows what it is given and asks nothing.
 import { html } from "vl/lib/dom";
 import { Table } from "vl/lib/parts";
-import { bytes, count, number, seconds } from "vl/lib/units";
-import { signed, Waterfall } from "vl/lib/waterfall";
+import { bytes, count, number, seconds, signed } from "vl/lib/units";
+import { Waterfall } from "vl/lib/waterfall";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/compare";
 
@@ -30,6 +30,6 @@ export function View({ document: found }) {
 function row({ name, unit, before, after, delta, percent, about }) {
   const shown = SHOWN[unit] ?? number;
   const told = (value) => (value === null ? "—" : typeof value === "number" ? shown(value) : html`<span class="text">${value}</span>`);
-  const share = percent === null ? "" : `${percent > 0 ? "+" : percent < 0 ? "−" : ""}${Math.abs(percent).toFixed(2)} %`;
+  const share = percent === null ? "" : signed(percent, (value) => `${value.toFixed(2)} %`);
   return [html`${name}<br /><span class="dim">${about}</span>`, told(before), told(after), delta === null ? "" : signed(delta, shown), share];
 }

@@ -3,6 +3,7 @@ import { html } from "vl/lib/dom";
 import { Chart, axis, safe, tooltip } from "vl/lib/chart";
 import { colour, seriesColour } from "vl/lib/colours";
 import { grown, rate } from "vl/lib/history";
+import { Facts } from "vl/lib/parts";
 import { bytes, count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
 
@@ -14,7 +15,7 @@ const told = (value, shown = count) => (value === null || value === undefined ? 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
 /** points: lib/history's, oldest first; look: the last one. */
-export function Facts({ points, look }) {
+export function Figures({ points, look }) {
   const last = points[points.length - 1];
   const speed = rate(points, "generated", RATE_S);
   const preempted = grown(points, "preempted");
@@ -29,7 +30,7 @@ export function Facts({ points, look }) {
     last.deviceFree !== null && [t("live.device"), bytes(last.deviceFree), last.deviceTotal ? t("live.of", { total: bytes(last.deviceTotal), unit: "", share: share(last.deviceFree, last.deviceTotal) }) : "", ""],
     last.resident !== null && [t("live.host"), bytes(last.resident), t("live.host.processes", { count: last.processes }), ""],
   ];
-  return html`<dl class="facts live">${facts.filter(Boolean).map(([name, value, small, tone]) => html`<div class=${tone}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`)}</dl>`;
+  return html`<${Facts} kind="live" items=${facts} />`;
 }
 
 /** windowMs: how much of the past is drawn. */

@@ -1,8 +1,8 @@
 // A plan: its ledgers, its pool, its verdict. Shows what it is given and asks nothing.
 import { html, useEffect, useMemo, useState } from "vl/lib/dom";
 import { Ledger } from "vl/lib/ledger";
-import { Memory, rankName, scaleOf } from "vl/lib/memory";
-import { Command, Evidence, Table, Verdict } from "vl/lib/parts";
+import { Memory, peakOf, rankName, scaleOf } from "vl/lib/memory";
+import { Command, Evidence, Facts, Table, Verdict } from "vl/lib/parts";
 import { bytes, count, number, range } from "vl/lib/units";
 import { addWords, currentLanguage, t } from "vl/lib/words";
 import words from "vl/words/plan";
@@ -17,7 +17,7 @@ export function View({ document: plan, beside }) {
   return html`<h1 class="about">${inputs.model}</h1>
     <p class="dim about">${[inputs.architecture, inputs.quantization, `${inputs.engine} ${inputs.engine_version}`, `${inputs.device} ${bytes(inputs.device_total_bytes)}`,
       `tp ${inputs.tp} pp ${inputs.pp} dp ${inputs.dp} ep ${inputs.ep}`].filter(Boolean).join(" · ")}</p>
-    <div class="verdict-facts"><${Verdict} verdict=${plan.verdict} /><${Facts} plan=${plan} /></div>
+    <div class="verdict-facts"><${Verdict} verdict=${plan.verdict} /><${Head} plan=${plan} /></div>
     <h2>${t("plan.memory")}</h2>
     <div class=${many ? "pictures" : ""}>${plan.ranks.map((rank) => html`<${Memory} key=${rank.ranks.join()} rank=${rank} budget=${plan.budget_bytes} top=${top} caption=${many ? rankName(rank.ranks) : ""} />`)}</div>
     ${beside}
@@ -50,7 +50,7 @@ function Start({ start, engine }) {
     ${start.left_out.length > 0 && html`<p class="dim">${t("plan.left_out")}</p><ul class="dim">${start.left_out.map((each) => html`<li>${each}</li>`)}</ul>`}`;
 }
 
-function Facts({ plan }) {
+function Head({ plan }) {
   const worst = tightest(plan);
   const peak = peakOf(worst).occupied;
   const pool = plan.kv_pool;
@@ -61,12 +61,11 @@ function Facts({ plan }) {
     [t("plan.peak.fact"), bytes(peak.expected), t("plan.peak.said", { phase: worst.binding_phase, device: bytes(worst.device_total_bytes) })],
     [t("plan.budget.fact"), bytes(plan.budget_bytes), t("plan.budget.said", { inside: bytes(inside(worst)) })],
     [t("plan.left"), bytes(left(worst)), left(worst) < 0 ? t("plan.left.short") : t("plan.left.said", { low: bytes(worst.device_total_bytes - peak.high) })],
-  ].filter(Boolean);
-  return html`<dl class="facts">${facts.map(([name, value, small]) => html`<div><dt>${name}</dt><dd class="value">${value}</dd><dd class="small">${small}</dd></div>`)}</dl>`;
+  ];
+  return html`<${Facts} kind="" items=${facts} />`;
 }
 
 const tightest = (plan) => plan.ranks.reduce((most, rank) => (left(rank) < left(most) ? rank : most));
-const peakOf = (rank) => rank.peaks.find((peak) => peak.phase === rank.binding_phase);
 const inside = (rank) => rank.entries.filter((each) => each.inside_budget && each.phases.includes(rank.binding_phase)).reduce((sum, each) => sum + each.bytes.expected, 0);
 const left = (rank) => rank.device_total_bytes - peakOf(rank).occupied.expected;
 const spread = (interval, shown) => (interval.low === interval.high ? t("plan.exact") : t("plan.spread", { low: shown(interval.low), high: shown(interval.high) }));
@@ -101,6 +100,6 @@ function Pool({ pool }) {
     group.parts.length > 1 ? group.parts.map((part) => `${part.kind} ×${part.num_layers}`).join(" + ") : group.kind, count(group.num_layers) + (group.padding_layers ? ` + ${group.padding_layers}` : ""), count(group.block_size),
     count(group.page_bytes), count(group.blocks_per_request), group.window_tokens ? count(group.window_tokens) : "–",
   ]);
-  return html`<section><h2>${t("plan.pool")}</h2><dl class="facts">${facts.map(([name, value, small]) => html`<div><dt>${name}</dt><dd class="value">${value}</dd><dd class="small">${small}</dd></div>`)}</dl>
+  return html`<section><h2>${t("plan.pool")}</h2><${Facts} kind="" items=${facts} />
     <${Table} columns=${columns} rows=${rows} label=${t("plan.groups")} /><p class="dim">${pool.tokens_rule}</p></section>`;
 }

@@ -2,8 +2,8 @@
 import { html, useMemo, useState } from "vl/lib/dom";
 import { Chart, axis, safe, tooltip, whiskers } from "vl/lib/chart";
 import { colour } from "vl/lib/colours";
-import { Evidence, Select, Table } from "vl/lib/parts";
-import { bytes, count, number, range } from "vl/lib/units";
+import { Evidence, Facts, Select, Table } from "vl/lib/parts";
+import { bytes, count, number, range, signed } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/diagnose";
 
@@ -71,7 +71,7 @@ function Waterfall({ found }) {
   const make = () => ({
     grid: { left: 8, right: 44, top: 8, bottom: 34, containLabel: true },
     tooltip: tooltip({ formatter: ({ dataIndex }) => tip(rows[dataIndex]) }),
-    xAxis: axis({ type: "value", name: t("reconcile.axis"), nameLocation: "middle", nameGap: 26, axisLabel: { formatter: (value) => signed(value, 1), hideOverlap: true, color: colour("dim") } }),
+    xAxis: axis({ type: "value", name: t("reconcile.axis"), nameLocation: "middle", nameGap: 26, axisLabel: { formatter: (value) => (value === 0 ? "0" : signed(value, (size) => bytes(size, 1))), hideOverlap: true, color: colour("dim") } }),
     yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisTick: { show: false }, axisLabel: { width: document.documentElement.clientWidth < 640 ? 104 : 230, overflow: "break", color: colour("ink") } }),
     series: [
       {
@@ -112,8 +112,7 @@ function tip(row) {
   return told.join("<br>");
 }
 
-const signed = (value, digits = 2) => (value === 0 ? "0" : `${value > 0 ? "+" : "−"}${bytes(Math.abs(value), digits)}`);
-const SHOWN = { bytes: (value) => bytes(value), blocks: count, tokens: count, requests: number };
+const SHOWN = { bytes, blocks: count, tokens: count, requests: number };
 
 function Section({ name, lines }) {
   const several = new Set(lines.map(ranksOf)).size > 1;
@@ -125,7 +124,7 @@ function Section({ name, lines }) {
 
 function row(line, several) {
   const shown = SHOWN[line.unit];
-  const difference = isRounding(line) ? t("reconcile.rounding") : line.difference === null ? "" : line.unit === "bytes" ? signed(line.difference) : `${line.difference > 0 ? "+" : ""}${shown(line.difference)}`;
+  const difference = isRounding(line) ? t("reconcile.rounding") : line.difference === null ? "" : signed(line.difference, shown);
   return [
     html`${line.name}<div class="dim">${[several ? rankName(ranksOf(line)) : "", line.phase ?? "", line.owners.length > 0 && line.owners.length < 4 ? line.owners.join(", ") : ""].filter(Boolean).join(" · ")}</div>`,
     line.predicted ? html`${shown(line.predicted.expected)}${line.predicted.low < line.predicted.high && html`<div class="dim">${shown(line.predicted.low)} – ${shown(line.predicted.high)}</div>`}` : "",
@@ -153,7 +152,9 @@ const share = (reason) => (reason.share === null ? "" : `${Math.round(100 * reas
 
 function Budget({ budget }) {
   const names = { budget_bytes: bytes, planned_bytes: bytes, pool_bytes: bytes, num_blocks: count, tokens: count, max_concurrency: number };
-  return html`<h2>${t("budget.title")}</h2><dl class="facts close">${Object.entries(names).map(([name, shown]) => html`<div><dt>${t(`budget.${name}`)}</dt><dd class="value">${shown(budget[name].expected)}</dd>
-      ${budget[name].low < budget[name].high && html`<dd class="small">${shown(budget[name].low)} – ${shown(budget[name].high)}</dd>`}</div>`)}</dl>
+  return html`<h2>${t("budget.title")}</h2><${Facts} items=${Object.entries(names).map(([name, shown]) => {
+      const { low, expected, high } = budget[name];
+      return [t(`budget.${name}`), shown(expected), low < high && `${shown(low)} – ${shown(high)}`];
+    })} />
     <p>${t("budget.measured", { names: budget.measured_terms.join(", ") || "–" })} ${budget.calculated_terms.length > 0 ? t("budget.calculated", { names: budget.calculated_terms.join(", ") }) : ""}</p><p class="dim">${budget.rule}</p>`;
 }

@@ -2,11 +2,11 @@
 import { html } from "vl/lib/dom";
 import { Chart, axis, safe, tooltip } from "vl/lib/chart";
 import { colour } from "vl/lib/colours";
-import { Table } from "vl/lib/parts";
+import { Facts, Table } from "vl/lib/parts";
 import { bytes, count, number, seconds } from "vl/lib/units";
 import { t } from "vl/lib/words";
 import { Distribution } from "vl/lib/latency_chart";
-import { Conditions, Facts, Headline, Notes, aimsOf, ms, perSecond, share } from "vl/lib/load";
+import { Conditions, Headline, Notes, aimsOf, ms, perSecond, share } from "vl/lib/load";
 import { Pool } from "vl/lib/pool_chart";
 
 const STATES = ["finished", "cancelled", "expired", "rejected", "never_fits", "livelocked", "unfinished", "failed"];

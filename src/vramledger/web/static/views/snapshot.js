@@ -2,7 +2,7 @@
 import { html, useState } from "vl/lib/dom";
 import { AllocatorMap } from "vl/lib/allocatormap";
 import { Bars } from "vl/lib/sizebars";
-import { Select, Table } from "vl/lib/parts";
+import { Facts, Select, Table } from "vl/lib/parts";
 import { bytes, count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/diagnose";
@@ -30,14 +30,14 @@ function Device({ device, file }) {
     <h2>${t("snapshot.title", { file, device: device.device })}</h2>
     ${failed && html`<${Request} size=${failed.size_bytes} free=${failed.device_free_bytes} frame=${failed.frame} pool=${open} />`}
     ${device.request && html`<${Asked} request=${device.request} />`}
-    <dl class="facts close">
-      <${Fact} name=${t("snapshot.reserved")} value=${bytes(whole("reserved_bytes"))} small=${t("snapshot.segments", { count: count(whole("num_segments")) })} />
-      <${Fact} name=${t("snapshot.allocated")} value=${bytes(whole("allocated_bytes"))} small=${t("snapshot.rounding", { bytes: bytes(whole("rounding_bytes")) })} />
-      <${Fact} name=${t("snapshot.free")} value=${bytes(whole("free_bytes"))} small=${t("snapshot.pieces", { count: count(whole("num_free_blocks")) })} />
-      <${Fact} name=${t("snapshot.pinned")} value=${bytes(whole("pinned_bytes"))} small=${t("snapshot.pinned.told")} tone=${whole("pinned_bytes") > 0 ? "unsure" : ""} />
-      ${open && html`<${Fact} name=${t("snapshot.largest")} value=${bytes(open.largest_free_run_bytes)} small=${t("snapshot.fragmentation", { percent: (100 * open.fragmentation).toFixed(1) })} />`}
-      ${device.expandable_segments && html`<${Fact} name="expandable_segments" value=${t("snapshot.on")} />`}
-    </dl>
+    <${Facts} items=${[
+      [t("snapshot.reserved"), bytes(whole("reserved_bytes")), t("snapshot.segments", { count: count(whole("num_segments")) })],
+      [t("snapshot.allocated"), bytes(whole("allocated_bytes")), t("snapshot.rounding", { bytes: bytes(whole("rounding_bytes")) })],
+      [t("snapshot.free"), bytes(whole("free_bytes")), t("snapshot.pieces", { count: count(whole("num_free_blocks")) })],
+      [t("snapshot.pinned"), bytes(whole("pinned_bytes")), t("snapshot.pinned.told"), whole("pinned_bytes") > 0 ? "unsure" : ""],
+      open && [t("snapshot.largest"), bytes(open.largest_free_run_bytes), t("snapshot.fragmentation", { percent: (100 * open.fragmentation).toFixed(1) })],
+      device.expandable_segments && ["expandable_segments", t("snapshot.on")],
+    ]} />
     ${device.map && pools.length > 0 && html`<h2>${t("snapshot.map")}</h2>
       ${pools.length > 1 && html`<div class="narrow"><${Select} label=${t("snapshot.pool")} value=${pool.pool_id.join()} options=${pools.map((each) => [each.pool_id.join(), named(each)])} onChange=${choose} /></div>`}
       <${AllocatorMap} map=${device.map} pool=${pool.pool_id.join()} />
@@ -52,7 +52,6 @@ function Device({ device, file }) {
   </section>`;
 }
 
-const Fact = ({ name, value, small, tone }) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd class="value">${value}</dd>${small && html`<dd class="small">${small}</dd>`}</div>`;
 const named = (pool) => (pool.is_private ? t("snapshot.private", { id: pool.pool_id.join(", ") }) : t("snapshot.default"));
 
 /** The request that failed beside everything that could have served it. */
