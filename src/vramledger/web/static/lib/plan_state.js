@@ -1,9 +1,12 @@
 // What a plan is asked of, as an address holds it: {source, names, device, engine, version, concurrency, flags}. `source` is "builtin:NAME" or
-// "upload:ID" (`names` are its files), `flags` the engine's own by Python's name. Other tabs link to a plan with `common`.
+// "upload:ID" (`names` are its files), `flags` the engine's own by Python's name.
+
+/** The built-in model of this name as a source, the first of them where there is none of that name. */
+export const builtin = (known, name) => `builtin:${known.models.includes(name) ? name : known.models[0]}`;
 
 /** A plan worth looking at when nothing was asked. */
 export const first = (known) => ({
-  source: `builtin:${known.models.find((each) => each === "Llama-3.1-8B-Instruct") ?? known.models[0]}`, names: [], device: "H100 SXM 80GB",
+  source: builtin(known, "Llama-3.1-8B-Instruct"), names: [], device: "H100 SXM 80GB",
   engine: "vllm", version: "", concurrency: 8, flags: { max_model_len: 32768 },
 });
 
@@ -25,20 +28,6 @@ export const optionOf = (known, engine, name) => known.engines.find((each) => ea
 // The far end of a slider where the engine takes less than others: SGLang's and TensorRT-LLM's share lies below 1, llama.cpp has 256 slots at most.
 const MOST = { sglang: { share: 0.99 }, "tensorrt-llm": { share: 0.99 }, llamacpp: { sequences: 256 } };
 export const mostOf = (engine, role) => MOST[engine]?.[role] ?? Infinity;
-
-/** The state of a plan from what is common to engines: {source, names, device, engine ("vllm" or "vllm==0.11.0"), concurrency, tp, pp, ep, context, kv, flags}. */
-export function common(known, asked) {
-  const [engine, version = ""] = (asked.engine ?? "vllm").split("==");
-  const terms = termsOf(known, engine);
-  const flags = { ...asked.flags };
-  for (const role of ["tp", "pp", "dp", "context", "share", "sequences", "weights"]) {
-    const isOne = ["tp", "pp", "dp"].includes(role) && asked[role] === 1;
-    if (terms[role] && asked[role] !== undefined && asked[role] !== null && !isOne) flags[terms[role]] = asked[role];
-  }
-  if (terms.ep && asked.ep) flags[terms.ep] = optionOf(known, engine, terms.ep).kind === "switch" ? true : asked.tp ?? 1;
-  if (asked.kv) for (const name of terms.kv) flags[name] = asked.kv;
-  return { source: asked.source, names: asked.names ?? [], device: asked.device, engine, version, concurrency: asked.concurrency ?? 1, flags };
-}
 
 /** The question for the server. */
 export function askOf(state) {

@@ -6,6 +6,10 @@ import words from "vl/words/subject";
 
 addWords(words);
 
+/** Tokens of context and requests at once that are offered where several plans are asked for together. */
+export const CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
+export const AT_ONCE = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
 const OWN = "own";
 
 const LONGEST = 10_000;

@@ -1,11 +1,12 @@
 import { html, useEffect, useRef, useState } from "vl/lib/dom";
-import { run } from "vl/lib/api";
-import { Command, Problem, Progress, useRun } from "vl/lib/parts";
-import { addressOf, writeAddress } from "vl/lib/state";
+import { isRefused, run } from "vl/lib/api";
+import { useAsked } from "vl/lib/asked";
+import { Command, Facts, Problem, Progress, useRun } from "vl/lib/parts";
+import { addressOf } from "vl/lib/state";
 import { count, number, seconds } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/capacity";
-import { Facts, share } from "vl/lib/load";
+import { share } from "vl/lib/load";
 import { Controls, policyName } from "vl/lib/load_controls";
 import { changed, cleaned, loadAsk, missing, workloadAsk } from "vl/lib/load_ask";
 import { View as Simulated } from "vl/views/simulate";
@@ -17,26 +18,19 @@ addWords(words);
 const OPTIONS = { admission: "admission", tool_wait: "tool_wait", scheduling: "scheduling", router: "router" };
 const SETTLED_MS = 600;
 
-// What was asked last, with the uploads, for who comes back from another tab.
-let last = null;
+// What was dropped, for who comes back from another tab.
+let heldBefore = {};
 
 const WAYS = new Map([["simulate", Simulate], ["capacity", Search], ["policies", Compare]]);
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(() => (state === null && last ? last.asked : cleaned(known, state)));
-  const [held, setHeld] = useState(last?.held ?? {});
+  const [asked, setAsked] = useAsked("capacity", state, { read: (found) => cleaned(known, found), first: () => cleaned(known, null), inAddress: (now) => changed(known, now) });
+  const [held, setHeld] = useState(heldBefore);
   const [settings, setSettings] = useState(null);
-  const isMounted = useRef(false);
   useEffect(() => {
-    if (isMounted.current && state !== null) setAsked(cleaned(known, state));
-    isMounted.current = true;
-  }, [state]);
-  useEffect(() => {
-    last = { asked, held };
-    const later = setTimeout(() => writeAddress("capacity", changed(known, asked)), 300);
-    return () => clearTimeout(later);
-  }, [asked, held]);
+    heldBefore = held;
+  }, [held]);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
   const lacks = missing(asked, held);
   const Shown = WAYS.get(asked.what) ?? Simulate;
@@ -115,7 +109,7 @@ function Compare({ asked, known, held, lacks }) {
       setState({ runs: [...runs], told: about, isRunning: true, problem: "" });
       try {
         const answer = await run(each.ask, { signal: own.signal, told: (told) => setState((before) => ({ ...before, told: `${about}: ${told}` })) });
-        const failed = answer.document === null || answer.document.kind === "error";
+        const failed = isRefused(answer);
         runs.push({ name: each.name, command: answer.command, document: failed ? null : answer.document, problem: failed ? answer.message || t("load.not_run") : "" });
       } catch (found) {
         problem = found.name === "AbortError" ? t("cancelled") : found.message;

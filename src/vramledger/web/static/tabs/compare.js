@@ -1,12 +1,13 @@
 // Tab Compare: engines and versions on one question, plans that were made before, or two releases.
+import { useAsked } from "vl/lib/asked";
 import { run, upload } from "vl/lib/api";
 import { html, useEffect, useRef, useState } from "vl/lib/dom";
 import { forget, useKept } from "vl/lib/kept";
 import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Drop, Pick, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
 import { planNames } from "vl/lib/plan_names";
-import { writeAddress } from "vl/lib/state";
-import { Chosen, fitting, OwnFlags, Subject } from "vl/lib/subject";
+import { builtin } from "vl/lib/plan_state";
+import { AT_ONCE, CONTEXTS, Chosen, fitting, OwnFlags, Subject } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/compare";
@@ -15,36 +16,21 @@ import words from "vl/words/compare";
 
 addWords(words);
 
-const CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
-const AT_ONCE = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const SIZES = [1, 2, 4, 8];
 const SETTLED_MS = 250;
 
 const first = (known) => ({
-  way: "engines", source: `builtin:${known.models.includes("Llama-3.1-8B-Instruct") ? "Llama-3.1-8B-Instruct" : known.models[0]}`, names: [], bytes: 0,
+  way: "engines", source: builtin(known, "Llama-3.1-8B-Instruct"), names: [], bytes: 0,
   device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto", flags: [],
 });
-
-// What was asked last, for who comes back from another tab.
-let last = null;
 
 const WAYS = new Map([["engines", Engines], ["plans", Plans], ["releases", Releases]]);
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(() => (state ? fitting(first(known), state) : last ?? first(known)));
-  const isMounted = useRef(false);
+  const [asked, setAsked] = useAsked("compare", state, { read: (found) => fitting(first(known), found), first: () => first(known) });
   const kept = useKept();
-  useEffect(() => {
-    if (isMounted.current && state) setAsked(fitting(first(known), state));
-    isMounted.current = true;
-  }, [state]);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
-  useEffect(() => {
-    last = asked;
-    const later = setTimeout(() => writeAddress("compare", asked), SETTLED_MS);
-    return () => clearTimeout(later);
-  }, [asked]);
   useEffect(() => {
     if (!state && kept.length > 1) set({ way: "plans" });
   }, []);

@@ -1,10 +1,11 @@
 // Tab Fit: what a model holds on. Two questions run: the search with its front, and the grid of devices by context.
+import { useAsked } from "vl/lib/asked";
 import { run } from "vl/lib/api";
-import { html, useEffect, useRef, useState } from "vl/lib/dom";
+import { html, useEffect } from "vl/lib/dom";
 import { openPlan } from "vl/lib/open_plan";
 import { Check, Command, Field, Problem, Progress, Select, Slider, useRun } from "vl/lib/parts";
-import { writeAddress } from "vl/lib/state";
-import { Chosen, fitting, OwnFlags, Subject, Ticked } from "vl/lib/subject";
+import { builtin } from "vl/lib/plan_state";
+import { AT_ONCE, CONTEXTS, Chosen, fitting, OwnFlags, Subject, Ticked } from "vl/lib/subject";
 import { count } from "vl/lib/units";
 import { addWords, t } from "vl/lib/words";
 import { View } from "vl/views/fit";
@@ -13,8 +14,6 @@ import words from "vl/words/fit";
 
 addWords(words);
 
-const CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
-const AT_ONCE = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const MOST = [1, 2, 4, 8, 16, 32, 64];
 const ORDERS = ["devices", "price", "tokens", "tokens-per-price"];
 const USUAL = ["L4", "RTX 4090", "RTX 5090", "L40S", "A100 SXM 80GB", "H100 SXM 80GB", "RTX PRO 6000 Blackwell", "H200 141GB", "B200", "MI300X"];
@@ -24,21 +23,13 @@ const SETTLED_MS = 400;
 const ALL = "all";
 
 const first = (known) => ({
-  source: `builtin:${known.models.includes("Llama-3.3-70B-Instruct") ? "Llama-3.3-70B-Instruct" : known.models[0]}`, names: [], bytes: 0, devices: USUAL, engines: ["vllm"], weights: ["stored", "fp8"], kv: ["auto", "fp8"],
+  source: builtin(known, "Llama-3.3-70B-Instruct"), names: [], bytes: 0, devices: USUAL, engines: ["vllm"], weights: ["stored", "fp8"], kv: ["auto", "fp8"],
   context: 32768, contexts: ["4K", "8K", "16K", "32K", "64K", "128K"], concurrency: 8, most: 8, nodes: 1, ep: false, order: "devices", prices: "", flags: [],
 });
 
-// What was asked last, for who comes back from another tab.
-let last = null;
-
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(() => (state ? fitting(first(known), state) : last ?? first(known)));
-  const isMounted = useRef(false);
-  useEffect(() => {
-    if (isMounted.current && state) setAsked(fitting(first(known), state));
-    isMounted.current = true;
-  }, [state]);
+  const [asked, setAsked] = useAsked("fit", state, { read: (found) => fitting(first(known), found), first: () => first(known) });
   const search = useRun(run);
   const grid = useRun(run);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
@@ -52,11 +43,7 @@ export function Tab({ known, state }) {
     grid.cancel();
   };
   useEffect(() => {
-    last = asked;
-    const later = setTimeout(() => {
-      writeAddress("fit", asked);
-      if (asked.source && size > 0 && size <= LARGE) start();
-    }, SETTLED_MS);
+    const later = setTimeout(() => asked.source && size > 0 && size <= LARGE && start(), SETTLED_MS);
     return () => clearTimeout(later);
   }, [asked]);
   const open = (row) => openPlan({ source: asked.source, names: asked.names, device: row.device, engine: row.engine, flags: row.flags, concurrency: row.concurrency });

@@ -1,39 +1,26 @@
 // The tab Plan: a question put with sliders, answered as they move.
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vl/lib/dom";
+import { html, useEffect, useLayoutEffect, useMemo, useState } from "vl/lib/dom";
 import { run, upload } from "vl/lib/api";
+import { useAsked } from "vl/lib/asked";
 import { DeviceControl, EngineControls, FlagControls, FormatControls, given, ModelControls, ParallelControls, SizeControls } from "vl/lib/engine_controls";
 import { keep } from "vl/lib/kept";
 import { Command, Copy, Problem, useLive } from "vl/lib/parts";
 import { askOf, clean, first, optionOf } from "vl/lib/plan_state";
 import { asFile, fromFile } from "vl/lib/plan_file";
-import { addressOf, writeAddress } from "vl/lib/state";
+import { addressOf } from "vl/lib/state";
 import { bytes, count } from "vl/lib/units";
 import { currentLanguage, t } from "vl/lib/words";
 import { View } from "vl/views/plan";
-
-// What was asked last, for who comes back from another tab.
-let last = null;
 
 const put = (asked) => run(askOf(asked));
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
-  const [asked, setAsked] = useState(() => clean(known, state) ?? last ?? first(known));
+  const [asked, setAsked] = useAsked("plan", state, { read: (found) => clean(known, found), first: () => first(known) });
   const { answer, problem, start } = useLive(put);
-  const isMounted = useRef(false);
-  useEffect(() => {
-    const found = isMounted.current && clean(known, state);
-    if (found) setAsked(found);
-    isMounted.current = true;
-  }, [state]);
   // Asked before the page is painted: a frame is a good part of the time in which a change is to be seen.
   useLayoutEffect(() => {
-    last = asked;
     start(asked);
-  }, [asked]);
-  useEffect(() => {
-    const later = setTimeout(() => writeAddress("plan", asked), 250);
-    return () => clearTimeout(later);
   }, [asked]);
   const takeFile = async (files) => {
     const found = await fromFile(known, files, upload);
