@@ -28,7 +28,7 @@ export default {
     "plan.ledger": "{rank}의 ledger", "plan.ledgers": "Ledger", "plan.ledger.peak": "{phase}에서 {bytes}", "plan.host": "Host 메모리", "plan.host.said": "instance의 모든 프로세스 합계입니다.",
     "plan.printed": "{engine}이(가) 출력할 내용", "plan.pool": "KV pool", "plan.groups": "block id를 공유하는 layer 묶음",
     "plan.tokens": "KV token", "plan.tokens.short": "KV token {count}", "plan.tokens.unit": "token, pool을 혼자 쓸 때", "plan.concurrency": "전체 길이 요청 수", "plan.concurrency.said": "동시에, 각각 {context} token",
-    "plan.longest": "가장 긴 context", "plan.peak.said": "{phase}에서, {device} 중", "plan.budget.fact": "Engine의 budget", "plan.budget.said": "그중 {inside} 사용", "plan.left": "device에 남는 양", "plan.left.said": "적어도 {low}", "plan.left.short": "있는 것보다 많음",
+    "plan.longest": "가장 긴 context", "plan.peak.said": "{phase}에서, {device} 중", "plan.budget.fact": "Engine의 budget", "plan.budget.said": "그중 {inside} 사용", "plan.left": "device에 남는 양", "plan.left.said": "적어도 {low}", "plan.left.short": "device 메모리를 넘음",
     "plan.exact": "정확한 값", "plan.spread": "{low}~{high}",
     "plan.weights": "Weights: disk {disk}, rank가 적재하는 동안 host 메모리 {host}, device에 상주 {device}.",
     "plan.pool.bytes": "Bytes", "plan.blocks": "Block", "plan.block.said": "{tokens} token, {bytes} B씩", "plan.token": "Token 하나", "plan.state": "그리고 sequence마다 state {bytes}",
