@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,6 +147,22 @@ class Page:
         )
         return self
 
+    def address_of(self, tab: str, state: dict[str, Any]) -> str:
+        """Where a tab shows this, as the page writes it: packed JSON."""
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        packed = packer.compress(json.dumps(state).encode()) + packer.flush()
+        return f"{self.address}/#{tab}/{base64.urlsafe_b64encode(packed).decode().rstrip('=')}"
+
+    def told_by_address(self) -> dict[str, Any]:
+        """What the address says that is shown; nothing where it says only the tab."""
+        packed = self.here.url.partition("#")[2].partition("/")[2]
+        found: dict[str, Any] = (
+            json.loads(zlib.decompress(base64.urlsafe_b64decode(packed + "==="), -zlib.MAX_WBITS))
+            if packed
+            else {}
+        )
+        return found
+
     def shot(self, name: str) -> None:
         """A picture for who looks at a run."""
         self._shots.mkdir(parents=True, exist_ok=True)
@@ -175,6 +194,14 @@ class Page:
         return int(
             self.here.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         )
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Until something is so that must come; `what` is wrong where it never does. A browser's loop may run in this thread: no asyncio."""
+    end_s = time.monotonic() + WAIT_MS / 1000
+    while not condition():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.05)
 
 
 def printed(command: str, *, folder: Path = ROOT) -> dict[str, Any]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import subprocess
 import sys
-import time
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from web_page import ROOT, SHOTS, Page, Ui, printed
+from web_page import ROOT, SHOTS, Page, Ui, printed, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -31,9 +26,7 @@ rate_per_s = 2.0
 
 def shared(page: Page, **state: Any) -> Page:
     """Open the tab as a shared address does."""
-    packer = zlib.compressobj(wbits=-15)
-    packed = packer.compress(json.dumps(state).encode()) + packer.flush()
-    page.here.goto(f"{page.address}/#capacity/{base64.urlsafe_b64encode(packed).decode().rstrip('=')}")
+    page.here.goto(page.address_of("capacity", state))
     return page
 
 
@@ -42,13 +35,6 @@ def fact(page: Page, name: str) -> str:
     return str(
         page.here.locator(f"dl.facts div:has(dt:text-is('{name}')) dd.value").first.inner_text()
     ).strip()
-
-
-def waits_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end, "it is not so after a minute"
-        time.sleep(0.05)
 
 
 def share(value: float) -> str:
@@ -158,7 +144,7 @@ def test_a_cancelled_run_leaves_no_process(page: Page, ui: Ui) -> None:
     page.here.click(".shown button:text-is('Cancel')")
     page.here.wait_for_selector("text=Cancelled.")
     # The one that is kept for quick commands stays.
-    waits_until(lambda: len(ui.worker_pids()) == 1)
+    wait_until(lambda: len(ui.worker_pids()) == 1, "a command that was cancelled still runs")
     assert page.here.locator(".shown button:text-is('Run')").is_enabled()
 
 

@@ -16,7 +16,7 @@ from vramledger.engines import engine_names, find_engine
 from vramledger.models.builtin import read
 from vramledger.models.loading import checkpoint_from_source
 from vramledger.web.catalogue import catalogue
-from web_page import ROOT, SHOTS, Page, Ui, printed
+from web_page import ROOT, SHOTS, Page, Ui, printed, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 _KV_TOKENS = ".facts div:first-child .value"
@@ -270,8 +270,10 @@ def test_a_plan_is_shared_by_its_address(page: Page, browser: Any) -> None:
     _field(page, "KV format").select_option("fp8")
     _press(page, "Context", "ArrowLeft")
     _shown(page, "--max-model-len 24576")
-    page.waits_for("() => location.hash.length > 20")
-    page.here.wait_for_timeout(600)
+    wait_until(
+        lambda: page.told_by_address().get("flags", {}).get("max_model_len") == 24576,
+        "the address is left behind",
+    )
     address, line = page.here.url, page.command()
     with Page.opened(browser, page.address, shots=SHOTS) as other:
         other.here.goto(address)

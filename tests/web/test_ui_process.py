@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ import pytest
 from gateway.test_onlooker import metrics
 from telemetry.http_server import files
 from telemetry.http_server import serving as answering
-from web_page import Ui, serving
+from web_page import Ui, serving, wait_until
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -51,13 +50,6 @@ def asking(ui: Ui, path: str, ask: object) -> Iterator[http.client.HTTPResponse]
         connection.close()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 def alive(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -70,7 +62,7 @@ def test_a_question_that_is_taken_back_ends_its_process(ui: Ui) -> None:
     with asking(ui, "/api/run", LONG) as answer:
         assert b"told" in answer.readline()
         assert len(ui.workers()) == 2
-    until(lambda: len(ui.workers()) == 1, "the command runs on")
+    wait_until(lambda: len(ui.workers()) == 1, "the command runs on")
 
 
 def test_a_page_that_is_closed_is_looked_for_no_more(ui: Ui) -> None:
@@ -79,7 +71,7 @@ def test_a_page_that_is_closed_is_looked_for_no_more(ui: Ui) -> None:
             assert json.loads(answer.readline())["command"].startswith("vramledger watch --url ")
             assert json.loads(answer.readline())["engine"]["total_blocks"] == 1000
             assert any("watch" in words for words in ui.workers())
-        until(lambda: len(ui.workers()) == 1, "it looks on")
+        wait_until(lambda: len(ui.workers()) == 1, "it looks on")
 
 
 def test_only_so_many_run_at_once(ui: Ui) -> None:
@@ -94,7 +86,7 @@ def test_only_so_many_run_at_once(ui: Ui) -> None:
             answer.__exit__(None, None, None)
     assert sum("told" in said for said in last) == 4
     assert [said["exit_code"] for said in last if "told" not in said] == [75, 75]
-    until(lambda: len(ui.workers()) == 1, "commands run on")
+    wait_until(lambda: len(ui.workers()) == 1, "commands run on")
     looks = [
         asking(ui, "/api/live/watch", {"engine": "http://127.0.0.1:9", "interval_s": 0.25}) for _ in range(10)
     ]
@@ -107,7 +99,7 @@ def test_only_so_many_run_at_once(ui: Ui) -> None:
             look.__exit__(None, None, None)
     assert sum("command" in said for said in begun) == 8
     assert [said["ended"]["exit_code"] for said in begun if "ended" in said] == [75, 75]
-    until(lambda: len(ui.workers()) == 1, "it looks on")
+    wait_until(lambda: len(ui.workers()) == 1, "it looks on")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -121,7 +113,7 @@ def test_it_ends_with_all_that_it_runs_and_leaves_no_folder(tmp_path: Path, numb
         ):
             assert b"told" in running.readline()
             assert b"command" in looking.readline()
-            until(lambda: len(ui.workers()) == 3, "it does not run")
+            wait_until(lambda: len(ui.workers()) == 3, "it does not run")
             pids = ui.worker_pids()
             ui.process.send_signal(number)
             _, said = ui.process.communicate(timeout=90)
@@ -138,11 +130,11 @@ def test_what_it_ran_ends_also_when_it_is_killed(tmp_path: Path) -> None:
         ):
             assert b"told" in running.readline()
             assert b"command" in looking.readline()
-            until(lambda: len(ui.workers()) == 3, "it does not run")
+            wait_until(lambda: len(ui.workers()) == 3, "it does not run")
             pids = ui.worker_pids()
             ui.process.kill()
             ui.process.wait(60)
-        until(lambda: not [pid for pid in pids if alive(pid)], "something runs on")
+        wait_until(lambda: not [pid for pid in pids if alive(pid)], "something runs on")
 
 
 def test_commands_are_not_told_the_keys_of_who_serves(

@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import stat
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from vramledger.errors import InputError
 from vramledger.web import uploads as module
 from vramledger.web.uploads import Upload, Uploads, safe_name
-from web_page import Ui
+from web_page import Ui, wait_until
 
 MIB = 1024**2
 
@@ -244,18 +243,10 @@ def test_an_upload_that_is_cut_off_is_not_held(ui: Ui) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(ui.address).port or 0), timeout=60) as connection:
         head = f"POST /api/uploads?name=cut.json HTTP/1.1\r\nHost: {urlsplit(ui.address).netloc}\r\nx-vramledger-token: {ui.token}\r\nContent-Length: 1000\r\n\r\n"
         connection.sendall(head.encode() + b"x" * 500)
-        wait_until(lambda: len(files(folder_of(ui))) > len(before))
-    wait_until(lambda: files(folder_of(ui)) == before)
+        wait_until(lambda: len(files(folder_of(ui))) > len(before), "nothing is kept of it")
+    wait_until(lambda: files(folder_of(ui)) == before, "it is held")
 
 
 def folder_of(ui: Ui) -> Path:
     """Where the server keeps what it is given: its worker is told."""
     return Path(ui.workers()[0][-1])
-
-
-def wait_until(condition: object) -> None:
-    assert callable(condition)
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
