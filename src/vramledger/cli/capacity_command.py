@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramledger.cli.capacity_options import search_options
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.load_options import file_option, how_option, load_arguments
 from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
 from vramledger.cli.search_options import run_options
@@ -13,8 +13,12 @@ from vramledger.cli.workload_options import take_reading
 from vramledger.errors import FlagError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vramledger.cli.load_setup import Setup
     from vramledger.cli.load_workload import Sent
+    from vramledger.report.capacity_document import CapacityDocument
+    from vramledger.report.text import Line
     from vramledger.search.capacity.capacity import Extra
 
 REQUESTS = 4_000
@@ -76,7 +80,7 @@ def run_capacity(
     from vramledger.cli.exit_codes import AIM_MISSED, HOLDS
     from vramledger.cli.load_setup import asked_of, setup_of
     from vramledger.cli.load_workload import sent_by
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.cli.progress import COMPILING, Runs
     from vramledger.cli.termination import ends_when_told
     from vramledger.report.capacity_document import Answer
@@ -155,22 +159,18 @@ def run_capacity(
         from vramledger.report.capacity_picture import capacity_svg
 
         draw(picture, capacity_svg(answer))
-    if html_file is not None or as_json:
+
+    def document() -> CapacityDocument:
         from vramledger.report.capacity_document import capacity_document
 
-        document = capacity_document(answer)
-    if html_file is not None or not as_json:
+        return capacity_document(answer)
+
+    def lines() -> Iterable[Line]:
         from vramledger.report.capacity_text import capacity_lines
 
-        lines = tuple(capacity_lines(answer, width=page_width()))
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return capacity_lines(answer, width=page_width())
 
-        write_html(html_file, "capacity", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    write_answer("capacity", html_file=html_file, as_json=as_json, document=document, lines=lines)
     return HOLDS if exit_zero or found.load else AIM_MISSED
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.options import (
     GroupedCommand,
     device_option,
@@ -22,6 +22,10 @@ from vramledger.cli.search_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vramledger.report.comparison_document import ComparisonDocument
+    from vramledger.report.text import Line
     from vramledger.search.comparison import Comparison
 
 _HELP = """Engines, or versions of one, side by side: the ledgers owner by owner, the pools, what each prints.
@@ -64,7 +68,7 @@ def run_compare(
 ) -> int:
     """Ask each engine the same, print the answers beside each other."""
     from vramledger.cli.loading import load
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.cli.search_options import engine_list, one_count
     from vramledger.hardware.catalogue import find_device
     from vramledger.search.ask import compare
@@ -91,22 +95,18 @@ def run_compare(
             kv=kv,
             flags=own,
         )
-    if html_file is not None or not as_json:
-        from vramledger.report.comparison_text import comparison_lines
 
-        lines = tuple(comparison_lines(found, width=page_width()))
-    if html_file is not None or as_json:
+    def document() -> ComparisonDocument:
         from vramledger.report.comparison_document import comparison_document
 
-        document = comparison_document(found)
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return comparison_document(found)
 
-        write_html(html_file, "compare", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    def lines() -> Iterable[Line]:
+        from vramledger.report.comparison_text import comparison_lines
+
+        return comparison_lines(found, width=page_width())
+
+    write_answer("compare", html_file=html_file, as_json=as_json, document=document, lines=lines)
     return exit_code((column.outcome.status for column in found.columns), exit_zero=exit_zero)
 
 

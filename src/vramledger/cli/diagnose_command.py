@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.options import (
     GENERAL,
     OUTPUT,
@@ -17,10 +17,13 @@ from vramledger.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vramledger.diagnosis.diagnosis import Diagnosis
     from vramledger.diagnosis.remedy import Planner
     from vramledger.hardware.catalogue import Device
     from vramledger.report.diagnosis_document import DiagnosisDocument
+    from vramledger.report.text import Line
 
 _HELP = """What a memory failure was, of which class, how sure that is, and what would help by how many bytes or tokens.
 
@@ -58,7 +61,7 @@ def run_diagnose(
 ) -> int:
     """Read, diagnose, print, and say by the exit code what was found."""
     from vramledger.cli.exit_codes import CLASS_UNTOLD, DIAGNOSED, NO_FAILURE
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.diagnosis.diagnosis import diagnose, with_remedies
     from vramledger.engines import check_engine, engine_name
     from vramledger.hardware.catalogue import find_device
@@ -79,22 +82,20 @@ def run_diagnose(
     )
     planners = [_planner(item, model, target, engine, given) for item in told]
     told = [with_remedies(item, planner) for item, planner in zip(told, planners, strict=True)]
-    if html_file is not None or as_json:
+
+    def document() -> DiagnosisDocument:
         from vramledger.report.diagnosis_document import diagnosis_document
 
-        document = diagnosis_document(told, sources=collected.kinds, notes=collected.notes)
-    if html_file is not None or not as_json:
+        return diagnosis_document(told, sources=collected.kinds, notes=collected.notes)
+
+    def lines() -> Iterable[Line]:
         from vramledger.report.diagnosis_text import diagnosis_lines
 
-        lines = tuple(diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain))
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return diagnosis_lines(told, sources=collected.kinds, width=page_width(), explain=explain)
 
-        write_html(html_file, "diagnose", document, lines, beside=_beside(document))
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    write_answer(
+        "diagnose", html_file=html_file, as_json=as_json, document=document, lines=lines, beside=_beside
+    )
     if exit_zero:
         return DIAGNOSED
     if all(item.was_survived for item in told):

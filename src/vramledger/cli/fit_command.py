@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.options import OUTPUT, GroupedCommand, exit_zero_option, headers_option, json_option
 from vramledger.cli.search_options import (
     LIMITS,
@@ -15,6 +17,12 @@ from vramledger.cli.search_options import (
     option,
     run_options,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vramledger.report.fit_document import FitDocument
+    from vramledger.report.text import Line
 
 _HELP = """What MODEL holds on: devices x tp x pp x ep x weight format x KV format x engine, by what it costs.
 
@@ -68,7 +76,7 @@ def run_fit(
 ) -> int:
     """Search, print, and turn what was found into an exit code."""
     from vramledger.cli.loading import load
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.cli.search_options import (
         counts,
         device_names,
@@ -106,22 +114,18 @@ def run_fit(
         flags=own,
         run=runner(jobs, ray),
     )
-    if html_file is not None or not as_json:
-        from vramledger.report.fit_text import fit_lines
 
-        lines = tuple(fit_lines(found, width=page_width(), limit=limit, front=front))
-    if html_file is not None or as_json:
+    def document() -> FitDocument:
         from vramledger.report.fit_document import fit_document
 
-        document = fit_document(found, limit=limit, front=front)
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return fit_document(found, limit=limit, front=front)
 
-        write_html(html_file, "fit", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    def lines() -> Iterable[Line]:
+        from vramledger.report.fit_text import fit_lines
+
+        return fit_lines(found, width=page_width(), limit=limit, front=front)
+
+    write_answer("fit", html_file=html_file, as_json=as_json, document=document, lines=lines)
     statuses = ["holds"] * bool(found.holding) + ["untold"] * bool(found.untold)
     return exit_code(statuses, exit_zero=exit_zero)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ from vramledger.report.text import Line
 
 if TYPE_CHECKING:
     import msgspec
+
+_Document = TypeVar("_Document", bound="msgspec.Struct")
 
 
 def html_option() -> GroupedOption:
@@ -26,14 +28,39 @@ def html_option() -> GroupedOption:
     )
 
 
+def write_answer(
+    view: str,
+    *,
+    html_file: str | None,
+    as_json: bool,
+    document: Callable[[], _Document],
+    lines: Callable[[], Iterable[Line]],
+    beside: Callable[[_Document], object] | None = None,
+) -> None:
+    """Print an answer as its page or, `as_json`, its document, and write its view into `html_file` where one is named. Of document and page
+    only what is asked for is made. Raises OutputError where the file cannot be written."""
+    from vramledger.cli.output import write_document, write_page
+
+    told = document() if as_json or html_file is not None else None
+    shown = tuple(lines()) if not as_json or html_file is not None else ()
+    if html_file is not None and told is not None:
+        write_html(html_file, view, told, shown, beside=None if beside is None else beside(told))
+    if as_json and told is not None:
+        write_document(told)
+    else:
+        write_page(shown)
+
+
 def write_html(
     name: str, view: str, document: msgspec.Struct, lines: Iterable[Line], *, beside: object = None
 ) -> None:
     """Write the view `view` (vramledger/web/static/views) of a document into `name`; `lines` are what the terminal shows, for who has no
     script, `beside` what the view shows that is no part of the document. Raises OutputError where it cannot be written."""
-    from vramledger.web.standalone import write_view
+    from vramledger.web.standalone import view_page
+    from vramledger.whole_file import write_whole
 
-    write_view(Path(name), view, document, command=typed_line(), text=tuple(lines), beside=beside)
+    made = view_page(view, document, command=typed_line(), text=tuple(lines), beside=beside)
+    write_whole(Path(name), made.encode("utf-8", "replace"))
 
 
 def typed_line() -> str:

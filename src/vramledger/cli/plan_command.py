@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.options import (
     OUTPUT,
     EngineCommand,
@@ -17,6 +19,12 @@ from vramledger.cli.options import (
     json_option,
 )
 from vramledger.engines import find_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vramledger.documents.plan import PlanDocument
+    from vramledger.report.text import Line
 
 _HELP = """Where every byte of accelerator memory goes when MODEL is served, and what that leaves for KV.
 
@@ -57,7 +65,7 @@ def run_plan(
     """Plan, print, and turn the verdict into an exit code."""
     from vramledger.cli.exit_codes import verdict_code
     from vramledger.cli.loading import load
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.hardware.catalogue import find_device
     from vramledger.planning import plan
 
@@ -65,25 +73,21 @@ def run_plan(
     find_engine(engine)
     checkpoint = load(model, headers=headers)
     answer = plan(checkpoint, target, engine=engine, concurrency=concurrency, remedies=True, **flags)  # type: ignore[arg-type]
-    if html_file is not None or not as_json:
-        from vramledger.report.plan_text import plan_lines
 
-        counts = checkpoint.model.parameter_counts()
-        lines = tuple(plan_lines(answer, width=page_width(), explain=explain, parameters=counts))
-    if html_file is not None or as_json:
+    def document() -> PlanDocument:
         from vramledger.cli.engine_start import start_document
         from vramledger.documents.plan import plan_document
 
         start = start_document(model, model_id=answer.inputs.model, engine=engine, flags=flags)
-        document = plan_document(answer, start=start)
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return plan_document(answer, start=start)
 
-        write_html(html_file, "plan", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    def lines() -> Iterable[Line]:
+        from vramledger.report.plan_text import plan_lines
+
+        counts = checkpoint.model.parameter_counts()
+        return plan_lines(answer, width=page_width(), explain=explain, parameters=counts)
+
+    write_answer("plan", html_file=html_file, as_json=as_json, document=document, lines=lines)
     return verdict_code((answer.verdict.holds,), exit_zero=exit_zero)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.options import (
     GENERAL,
     OUTPUT,
@@ -21,11 +21,15 @@ from vramledger.cli.options import (
 from vramledger.engines import engine_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vramledger.answer import Plan
     from vramledger.measurement import Measurement
     from vramledger.models.checkpoint import Checkpoint
     from vramledger.reconciliation.arguments import PlanArguments
+    from vramledger.reconciliation.document import ReconciliationDocument
     from vramledger.reconciliation.trials import Replan
+    from vramledger.report.text import Line
 
 _HELP = """A plan confronted with what was measured: owner by owner, inside or outside, and why.
 
@@ -68,7 +72,7 @@ def run_reconcile(
 ) -> int:
     """Read or make both sides, compare, print, and turn where it stands into an exit code."""
     from vramledger.cli.document_files import plan_from
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.reconciliation.reconcile import reconcile
     from vramledger.reconciliation.trials import planner
 
@@ -88,22 +92,18 @@ def run_reconcile(
     found = reconcile(plan, measurement, replan=replan, arguments=asked)
     if write_plan is not None:
         _write_plan(plan, measurement, write_plan)
-    if html_file is not None or as_json:
+
+    def document() -> ReconciliationDocument:
         from vramledger.reconciliation.document import reconciliation_document
 
-        document = reconciliation_document(found)
-    if html_file is not None or not as_json:
+        return reconciliation_document(found)
+
+    def lines() -> Iterable[Line]:
         from vramledger.report.reconciliation_text import reconciliation_lines
 
-        lines = tuple(reconciliation_lines(found, width=page_width(), explain=explain))
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return reconciliation_lines(found, width=page_width(), explain=explain)
 
-        write_html(html_file, "reconcile", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    write_answer("reconcile", html_file=html_file, as_json=as_json, document=document, lines=lines)
     return _exit_code(found.standing, exit_zero=exit_zero)
 
 

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vramledger.cli.html_page import html_option
+from vramledger.cli.html_page import html_option, write_answer
 from vramledger.cli.load_options import FLEET, file_option, how_option, load_arguments
 from vramledger.cli.options import EngineCommand, GroupedOption, exit_zero_option, json_option
 from vramledger.cli.workload_options import take_reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vramledger.cli.load_setup import Setup
     from vramledger.cli.load_workload import Sent
-    from vramledger.report.simulation_document import Simulation
+    from vramledger.report.simulation_document import Simulation, SimulationDocument
+    from vramledger.report.text import Line
     from vramledger.simulation.tool_waits import ToolWaitRow
     from vramledger.workload.columns import Workload
 
@@ -70,7 +73,7 @@ def run_simulate(
     from vramledger.cli.exit_codes import simulation_code
     from vramledger.cli.load_setup import asked_of, setup_of
     from vramledger.cli.load_workload import sent_by
-    from vramledger.cli.output import page_width, write_document, write_page
+    from vramledger.cli.output import page_width
     from vramledger.cli.termination import ends_when_told
 
     reading = take_reading(options)
@@ -90,22 +93,18 @@ def run_simulate(
         from vramledger.report.simulation_picture import simulation_svg
 
         draw(picture, simulation_svg(found))
-    if html_file is not None or as_json:
+
+    def document() -> SimulationDocument:
         from vramledger.report.simulation_document import simulation_document
 
-        document = simulation_document(found)
-    if html_file is not None or not as_json:
+        return simulation_document(found)
+
+    def lines() -> Iterable[Line]:
         from vramledger.report.simulation_text import simulation_lines
 
-        lines = tuple(simulation_lines(found, width=page_width()))
-    if html_file is not None:
-        from vramledger.cli.html_page import write_html
+        return simulation_lines(found, width=page_width())
 
-        write_html(html_file, "simulate", document, lines)
-    if as_json:
-        write_document(document)
-    else:
-        write_page(lines)
+    write_answer("simulate", html_file=html_file, as_json=as_json, document=document, lines=lines)
     requests_found = found.summary.all
     return simulation_code(
         never_fits=requests_found.never_fits,

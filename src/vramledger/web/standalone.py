@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -12,30 +11,10 @@ from vramledger.report.html import Markup, tag
 from vramledger.report.text import Line, render
 from vramledger.web import assets
 from vramledger.web.page import shell
-from vramledger.whole_file import write_whole
 
 _START = "vl/lib/alone"
 # Nothing of a document may end its element: "<" is an escape in JSON's strings, the only place where one can be.
 _CLOSERS = re.compile(r"[<>&\u2028\u2029]")
-
-
-def write_view(
-    path: Path,
-    view: str,
-    document: msgspec.Struct,
-    *,
-    command: str,
-    text: Sequence[Line] = (),
-    title: str = "",
-    beside: object = None,
-) -> None:
-    """Write `view_page`. Raises OutputError where it cannot be written."""
-    write_whole(
-        path,
-        view_page(view, document, command=command, text=text, title=title, beside=beside).encode(
-            "utf-8", "replace"
-        ),
-    )
 
 
 def view_page(
