@@ -22,7 +22,7 @@ from vramledger.web.page import page
 from vramledger.web.replies import answer, as_line, asked, document_in, said
 from vramledger.web.sights import Sights
 from vramledger.web.uploads import Uploads
-from vramledger.web.workers import Busy, Reply, Workers
+from vramledger.web.workers import BUSY, Busy, Reply, Workers
 
 
 def make_app(
@@ -110,7 +110,7 @@ async def _answered(workers: Workers, line: CommandLine) -> AsyncIterator[bytes]
                 yield as_line({"told": part.told})
     except Busy:
         busy = Reply(
-            exit_code=75,
+            exit_code=BUSY,
             out="",
             err="as many long commands run as this page runs at once: wait, or cancel one",
         )

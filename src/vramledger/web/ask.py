@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -73,7 +73,7 @@ def command_line(ask: Ask, held: Callable[[str], Upload]) -> CommandLine:
             places += _places(key, real, told, held)
     return CommandLine(
         arguments=(*run, *command.alone, "--json"),
-        shown=" ".join(map(_quoted, shown)),
+        shown=typed(shown),
         is_long=command.is_long,
         places=tuple(places),
     )
@@ -128,6 +128,11 @@ def _spelled(name: str, flag: str, value: Value, *, may_be_off: bool) -> Iterato
     if len(text) > _LONGEST_VALUE or "\0" in text:
         raise InputError(f"{flag}: a value that no option has", option=name)
     yield f"{flag}={text}"
+
+
+def typed(words: Iterable[str]) -> str:
+    """Words of a command line as a person types them."""
+    return " ".join(map(_quoted, words))
 
 
 def _quoted(part: str) -> str:

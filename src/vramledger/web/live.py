@@ -16,7 +16,7 @@ from vramledger.web.ask import CommandLine
 from vramledger.web.replies import answer, as_line, asked, document_in, said
 from vramledger.web.sights import LiveAsk, Sights, measure_line, watch_line
 from vramledger.web.uploads import Upload, Uploads
-from vramledger.web.workers import ended
+from vramledger.web.workers import BUSY, SERVER_ENDS, ended
 
 MOST_AT_ONCE = 8
 MEASURE_S = 120
@@ -80,7 +80,7 @@ class Lookout:
         except VramledgerError as problem:
             return answer(_untold(problem.exit_code, problem.message))
         if self._running >= MOST_AT_ONCE:
-            return answer(_untold(75, "as many looks are taken as may be at once: try again"))
+            return answer(_untold(BUSY, "as many looks are taken as may be at once: try again"))
         self._running += 1
         process = None
         try:
@@ -106,10 +106,10 @@ class Lookout:
 
     async def _looks(self, line: CommandLine) -> AsyncIterator[bytes]:
         if self._is_ending:
-            yield _end(1, "the page's server ends")
+            yield _end(1, SERVER_ENDS)
             return
         if self._running >= MOST_AT_ONCE:
-            yield _end(75, f"{MOST_AT_ONCE} pages look on already: close one")
+            yield _end(BUSY, f"{MOST_AT_ONCE} pages look on already: close one")
             return
         self._running += 1
         process = None

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from vramledger.errors import InputError, shorter
 from vramledger.telemetry.web import checked_url
-from vramledger.web.ask import CommandLine
+from vramledger.web.ask import CommandLine, typed
 
 SHORTEST_S, LONGEST_S = 0.25, 60.0
 _LONGEST_ADDRESS = 200
@@ -142,8 +142,4 @@ def _is_own(host: str) -> bool:
 
 
 def _line(words: Sequence[str]) -> CommandLine:
-    shown = []
-    for word in words:
-        flag, sign, value = word.partition("=")
-        shown.append(f"{flag} {shlex.quote(value)}" if sign else word)
-    return CommandLine(arguments=(*words, "--json"), shown=" ".join(("vramledger", *shown)), is_long=True)
+    return CommandLine(arguments=(*words, "--json"), shown=typed(("vramledger", *words)), is_long=True)

@@ -14,12 +14,13 @@ from msgspec import Struct
 QUICK_S = 60
 LONG_S = 3600
 MOST_LONG = 4
+SERVER_ENDS = "the page's server ends"
+BUSY = 75
+"""Exit code of what was not begun because as much runs as may, as EX_TEMPFAIL."""
 _LONGEST_LINE = 80_000_000
 _END_S = 2
 # Of a worker that was ended, or that ended, before it answered; no command ends so.
 _NO_ANSWER = 70
-
-
 # A command's process is given no more of the environment than it needs to start: keys are often kept there.
 _NAMES = frozenset(["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "LD_LIBRARY_PATH", "SYSTEMROOT", "COVERAGE_PROCESS_START"])  # fmt: skip
 _BEGINNINGS = ("PYTHON", "LC_", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_")
@@ -69,7 +70,7 @@ class Workers:
     async def run(self, arguments: Sequence[str], *, is_long: bool) -> AsyncIterator[Told | Reply]:
         """How far it is, any number of times, then the reply. Leaving early ends the command. Raises Busy."""
         if self._is_ending:
-            yield Reply(exit_code=_NO_ANSWER, out="", err="vramledger: the page's server ends\n")
+            yield _unanswered(SERVER_ENDS)
             return
         if is_long:
             async for said in self._run_alone(arguments):
@@ -97,9 +98,7 @@ class Workers:
             if left.is_set():
                 return
             if self._is_ending:
-                heard.put_nowait(
-                    Reply(exit_code=_NO_ANSWER, out="", err="vramledger: the page's server ends\n")
-                )
+                heard.put_nowait(_unanswered(SERVER_ENDS))
                 return
             if self._warm is None or self._warm.returncode is not None:
                 self._warm = await self._started()
@@ -159,18 +158,16 @@ async def _said(
                     yield msgspec.convert(said, Reply)
                     return
     except TimeoutError:
-        yield Reply(
-            exit_code=_NO_ANSWER, out="", err=f"vramledger: not done within {within_s:g} s, and ended\n"
-        )
+        yield _unanswered(f"not done within {within_s:g} s, and ended")
         return
     except (ConnectionError, ValueError):
         pass
     code = await process.wait()
-    yield Reply(
-        exit_code=_NO_ANSWER,
-        out="",
-        err=f"vramledger: the command's process ended ({code}); memory may have run out\n",
-    )
+    yield _unanswered(f"the command's process ended ({code}); memory may have run out")
+
+
+def _unanswered(why: str) -> Reply:
+    return Reply(exit_code=_NO_ANSWER, out="", err=f"vramledger: {why}\n")
 
 
 async def ended(process: asyncio.subprocess.Process | None) -> None:
