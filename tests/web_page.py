@@ -147,7 +147,7 @@ class Page:
         )
         return self
 
-    def address_of(self, tab: str, state: dict[str, Any]) -> str:
+    def address_of(self, tab: str, state: object) -> str:
         """Where a tab shows this, as the page writes it: packed JSON."""
         packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
         packed = packer.compress(json.dumps(state).encode()) + packer.flush()

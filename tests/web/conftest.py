@@ -23,8 +23,9 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Ended with its module: as long as it is there, no other event loop can run in this process."""
     playwright = pytest.importorskip("playwright.sync_api")
     if BROWSER is None:
         pytest.skip("no browser is installed (Debian: apt-get install chromium)")
