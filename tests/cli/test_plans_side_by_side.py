@@ -54,7 +54,10 @@ def test_plans_of_other_models_and_devices_add_up(
     found = compared(capsys, *plans)
     assert [column["name"] for column in found["columns"]] == ["small", "large", "other"]
     for column, file in zip(found["columns"], plans, strict=True):
-        assert column["plan"] == json.loads(Path(file).read_text(encoding="utf-8"))
+        stored = json.loads(Path(file).read_text(encoding="utf-8"))
+        # How an engine is started belongs to the command line, which a comparison does not have.
+        del stored["start"]
+        assert column["plan"] == stored
     for item in found["differences"]:
         here, there = (found["columns"][item[side]] for side in ("column", "against"))
         tokens = [column["plan"]["kv_pool"]["tokens"]["expected"] for column in (here, there)]

@@ -24,7 +24,7 @@ const first = (known) => ({
   device: "H100 SXM 80GB", engines: known.engines.map((each) => each.name), tp: 1, pp: 1, ep: false, context: 8192, concurrency: 1, kv: "auto", flags: [],
 });
 
-const WAYS = new Map([["engines", Engines], ["plans", Plans], ["releases", Releases]]);
+const WAYS = new Map(Object.entries({ engines: Engines, plans: Plans, releases: Releases }));
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
