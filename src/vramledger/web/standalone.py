@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vramledger.report.html import Markup, tag
+from vramledger.report.html import Markup, joined, tag
 from vramledger.report.text import Line, render
 from vramledger.web import assets
 from vramledger.web.page import shell
@@ -41,6 +41,11 @@ def view_page(
         head=tag("meta", http_equiv="Content-Security-Policy", content=policy) + "\n",
         style=assets.text("app.css"),
         imports=imports,
-        without=tag("pre", render(text, colour=False)) if text else "",
+        without=tag("pre", _lines(render(text, colour=False))) if text else "",
         body=f'<script type="application/json" id="document">{Markup(data)}</script>\n<script type="module">{start}</script>',
     )
+
+
+def _lines(text: str) -> Markup:
+    """Each line as text of its own: an end of a line within a text is shown as what it could pretend to be."""
+    return Markup("\n".join(map(joined, text.splitlines())))

@@ -21,7 +21,7 @@ export function Figures({ points, look }) {
   const preempted = grown(points, "preempted");
   const tight = last.free !== null && last.total ? last.free / last.total < 0.1 : false;
   const facts = [
-    [t("live.free"), told(last.free), last.total === null ? t("live.pool.untold") : html`${t("live.of", { total: count(last.total), unit: unitOf(last), share: last.free === null ? t("live.unknown") : share(last.free, last.total) })}${last.block > 1 && last.free !== null ? html`<br />${t("live.tokens", { tokens: count(last.free * last.block) })}` : ""}`, tight ? "unsure" : ""],
+    [t("live.free"), told(last.free), last.total === null ? t("live.pool.untold") : html`${last.free === null ? t("live.whole", { total: count(last.total), unit: unitOf(last) }) : t("live.of", { total: count(last.total), unit: unitOf(last), share: share(last.free, last.total) })}${last.block > 1 && last.free !== null ? html`<br />${t("live.tokens", { tokens: count(last.free * last.block) })}` : ""}`, tight ? "unsure" : ""],
     [t("live.running"), told(last.running), look.gateway && last.queued !== null ? t("live.admitted", { count: count(look.gateway.admitted) }) : "", ""],
     [t("live.waiting"), told(last.waiting), "", last.waiting ? "unsure" : ""],
     look.gateway && last.queued !== null && [t("live.queued"), count(last.queued), last.queued ? t("live.oldest", { time: seconds(look.gateway.queue.oldest_age_ns / 1e9) }) : "", last.queued ? "unsure" : ""],
@@ -37,6 +37,7 @@ export function Figures({ points, look }) {
 export function Pool({ points, windowMs }) {
   const last = points.findLast((point) => point.total !== null) ?? points[points.length - 1];
   const free = points.map((point) => point.free).filter((value) => value !== null);
+  if (!free.length && points.every((point) => point.reserved === null && point.limit === null)) return html`<section><h3>${t("live.pool")}</h3><p class="dim">${t(last.total === null ? "live.pool.untold" : "live.pool.use.untold")}</p></section>`;
   const says = last.total === null || last.free === null ? t("live.pool.untold")
     : t("live.pool.says", { free: count(last.free), total: count(last.total), unit: unitOf(last), least: count(Math.min(...free)) });
   /** @type {[string, string, (point: any) => number | null][]} */
