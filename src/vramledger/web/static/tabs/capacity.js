@@ -21,7 +21,8 @@ const SETTLED_MS = 600;
 // What was dropped, for who comes back from another tab.
 let heldBefore = {};
 
-const WAYS = new Map([["simulate", Simulate], ["capacity", Search], ["policies", Compare]]);
+// Without the names that every object has.
+const WAYS = { __proto__: null, simulate: Simulate, capacity: Search, policies: Compare };
 
 /** known: the server's catalogue; state: what a shared address holds, or null. */
 export function Tab({ known, state }) {
@@ -33,7 +34,7 @@ export function Tab({ known, state }) {
   }, [held]);
   const set = (more) => setAsked((before) => ({ ...before, ...more }));
   const lacks = missing(asked, held);
-  const Shown = WAYS.get(asked.what) ?? Simulate;
+  const Shown = WAYS[asked.what] ?? Simulate;
   return html`<h1 class="hidden">${t("tab.capacity")}</h1><div class="split"><form class="controls" aria-label=${t("tab.capacity")} onSubmit=${(event) => event.preventDefault()}>
       <${Controls} asked=${asked} set=${set} known=${known} held=${held} hold=${(more) => setHeld((before) => ({ ...before, ...more }))} settings=${settings} /></form>
     <div class="shown"><${Shown} key=${asked.what} asked=${asked} known=${known} held=${held} lacks=${lacks} onConditions=${setSettings} />

@@ -91,10 +91,11 @@ function Parts({ part, onChoose }) {
   return html`<div class="parts" role="group" aria-label=${t("part.label")}>${PARTS.map((each) => html`<button type="button" class="plain" aria-pressed=${each === part} onClick=${() => onChoose(each)}>${t(`part.${each}`)}</button>`)}</div>`;
 }
 
-const SHOWN = new Map([["failure", Failure], ["log", LogPart], ["allocator", Allocator], ["plan", Against]]);
+// Without the names that every object has.
+const SHOWN = { __proto__: null, failure: Failure, log: LogPart, allocator: Allocator, plan: Against };
 
 function Part({ asked, ...more }) {
-  return html`<${SHOWN.get(asked.part) ?? Failure} asked=${asked} ...${more} />`;
+  return html`<${SHOWN[asked.part] ?? Failure} asked=${asked} ...${more} />`;
 }
 
 function Failure({ asked, files, model, onExample, onKinds }) {
