@@ -66,3 +66,28 @@ def test_who_has_no_script_reads_the_terminals_page(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert html.unescape(without).strip() == shown.strip()
+
+    without = file.read_text(encoding="utf-8").split("<noscript>")[1].split("</noscript>")[0]
+    assert "KV" in without
+    assert "GiB" in without
+
+
+@pytest.mark.parametrize("more", [["--json"], ["--html", "page.html"], ["--json", "--html", "page.html"]])
+def test_a_name_that_is_no_text_is_refused_where_a_document_would_hold_it(
+    tmp_path: Path, more: list[str]
+) -> None:
+    """A name of bytes that are no UTF-8, as old disks have them."""
+    named = tmp_path / os.fsdecode(b"model-\xff")
+    named.mkdir()
+    (named / "config.json").write_bytes((ROOT / "examples" / "tiny-llama" / "config.json").read_bytes())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "vramledger", "plan", named.name, "--device", "L40S", *more],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no UTF-8 text" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "page.html").exists()
+    if "--json" in more:
+        assert json.loads(done.stdout)["error"]["code"] == "input"

@@ -12,7 +12,7 @@ import click
 
 import vramledger
 from vramledger.cli.output import ReaderGone, abandon, write_error, write_message
-from vramledger.errors import OutputError, VramledgerError
+from vramledger.errors import InputError, OutputError, VramledgerError, shorter
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -150,4 +150,13 @@ def _run(args: list[str], *, as_json: bool) -> int:
     except VramledgerError as problem:
         write_error(problem.code, problem.message, problem.facts, as_json=as_json)
         return problem.exit_code
+    except UnicodeEncodeError as problem:
+        # A name as the system has it, in a document: JSON holds no bytes.
+        write_error(
+            InputError.code,
+            f"{shorter(problem.object)}: a name that is no UTF-8 text stands in no document",
+            {},
+            as_json=as_json,
+        )
+        return InputError.exit_code
     return result if isinstance(result, int) else 0
