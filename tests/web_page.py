@@ -43,7 +43,7 @@ class Ui(NamedTuple):
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 parent = re.search(r"^PPid:\t(\d+)$", (folder / "status").read_text(), re.MULTILINE)
-                words = (folder / "cmdline").read_bytes().decode().split("\0")[:-1]
+                words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
             except OSError:
                 continue
             if parent is not None and int(parent[1]) == self.process.pid and words:
