@@ -103,6 +103,14 @@ def test_a_checkpoint_with_a_shard_missing_has_no_table(folder: Path) -> None:
     assert "1 of 2 weight files are not there" in source.notes[0]
 
 
+def test_without_an_index_the_names_of_the_files_tell_what_is_missing(folder: Path) -> None:
+    add_shards(folder)[1].unlink()
+    (folder / "model.safetensors.index.json").unlink()
+    source = load_source(str(folder))
+    assert source.table is None and source.disk_bytes is None
+    assert "1 of 2 weight files are not there (model-00002-of-00002.safetensors" in source.notes[0]
+
+
 def test_an_index_without_its_weights_is_used_as_it_is(folder: Path) -> None:
     for path in add_shards(folder):
         path.unlink()

@@ -32,6 +32,8 @@ SIDE_CONFIGS = ("generation_config.json", "preprocessor_config.json", "processor
 _HUB_ID = re.compile(
     r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:@[A-Za-z0-9][A-Za-z0-9._/-]{0,254})?"
 )
+_PART_NAME = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.safetensors")
+_MOST_PARTS = 10_000
 _FILE_SUFFIXES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".txt", ".yaml", ".yml")
 
 
@@ -239,9 +241,21 @@ def _weight_files(listing: Listing, index: IndexInfo | None, only: str | None) -
         return list(index.shards)
     if only is not None:
         return [only]
-    return _safetensors_files(listing) or sorted(
+    return _whole(_safetensors_files(listing)) or sorted(
         name for name in listing.sizes if name.startswith("pytorch_model") and name.endswith(".bin")
     )
+
+
+def _whole(names: list[str]) -> list[str]:
+    """The files of a model with those that their own numbers say are missing: `model-00002-of-00002.safetensors` beside its first."""
+    found = dict.fromkeys(names)
+    for name in names:
+        match = _PART_NAME.fullmatch(name)
+        if match is not None and int(match[2]) <= _MOST_PARTS:
+            found |= dict.fromkeys(
+                f"{match[1]}-{number:05d}-of-{match[2]}.safetensors" for number in range(1, int(match[2]) + 1)
+            )
+    return sorted(found)
 
 
 def _safetensors_files(listing: Listing) -> list[str]:
