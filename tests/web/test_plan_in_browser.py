@@ -258,11 +258,13 @@ def test_a_dropped_checkpoint_is_the_model(page: Page, tmp_path: Path) -> None:
 def test_a_dropped_gguf_file_is_the_model(page: Page, tmp_path: Path) -> None:
     file = llama(layers=3).write(tmp_path / "small.gguf")
     page.tab("plan")
-    _field(page, "Engine").select_option("llamacpp")
-    _shown(page, "--engine llamacpp")
+    _shown(page, "--max-model-len 32768")
     page.here.set_input_files("input[type=file]", file)
     plan = _shown(page, "./small.gguf", folder=tmp_path)
-    assert plan["start"]["command"].startswith("llama-server -m ./small.gguf ")
+    assert page.command().startswith("vramledger plan ./small.gguf ")
+    assert "--engine llamacpp" in page.command()
+    assert "32768" not in page.command()
+    assert plan["start"]["command"].startswith("llama-server -m ./small.gguf")
 
 
 def test_a_plan_is_shared_by_its_address(page: Page, browser: Any) -> None:

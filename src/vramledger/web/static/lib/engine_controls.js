@@ -2,7 +2,7 @@
 import { Fragment, html, useId, useState } from "vl/lib/dom";
 import { Drop, Entry, Pick, Select, Slider, few } from "vl/lib/parts";
 import { remember } from "vl/lib/plan_file";
-import { mostOf, movedTo, optionOf, termsOf } from "vl/lib/plan_state";
+import { mostOf, movedTo, ofDropped, optionOf, termsOf } from "vl/lib/plan_state";
 import { addWords, t } from "vl/lib/words";
 import words from "vl/words/plan_controls";
 
@@ -17,7 +17,7 @@ export function ModelControls({ known, state, onChange, before }) {
   const options = [...known.models.map((each) => [`builtin:${each}`, each]), ...(own ? [[state.source, few(own.names)]] : [])];
   const take = (given) => {
     if (given) remember(given.source, given.files);
-    onChange(given ? { ...state, source: given.source, names: given.names, bytes: given.bytes } : { ...state, source: `builtin:${known.models[0]}`, names: [] });
+    onChange(given ? ofDropped(known, state, given) : { ...state, source: `builtin:${known.models[0]}`, names: [] });
   };
   return html`<${Select} label=${t("model")} value=${state.source} options=${options} onChange=${(source) => onChange({ ...state, source, names: source === state.source ? state.names : [] })} />
     <${Drop} label=${t("model.own")} held=${own} onFiles=${take} before=${before} multiple=${true} />`;

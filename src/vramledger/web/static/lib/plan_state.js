@@ -49,6 +49,17 @@ export function movedTo(known, state, engine) {
   return { ...state, engine, version: "", flags: { ...Object.fromEntries(same), ...flags } };
 }
 
+/**
+ * The same question of what was dropped: its context is left to the engine, since the one that is set was chosen for another model, and a GGUF file goes to
+ * the engine that it is made for.
+ */
+export function ofDropped(known, state, { source, names, bytes }) {
+  const isGguf = names.length > 0 && names.every((each) => each.toLowerCase().endsWith(".gguf"));
+  const moved = isGguf && state.engine !== "llamacpp" ? movedTo(known, state, "llamacpp") : state;
+  const context = termsOf(known, moved.engine).context;
+  return { ...moved, source, names, bytes, flags: Object.fromEntries(Object.entries(moved.flags).filter(([name]) => name !== context)) };
+}
+
 const atMost = (value, most) => (typeof value === "number" ? Math.min(value, most) : value);
 
 /** A state that came from outside, with what is not its own left out; null where nothing can be made of it. */
