@@ -155,7 +155,8 @@ class Page:
 
     def told_by_address(self) -> dict[str, Any]:
         """What the address says that is shown; nothing where it says only the tab."""
-        packed = self.here.url.partition("#")[2].partition("/")[2]
+        # Asked of the page: what the library tells of itself is of its last event.
+        packed = self.here.evaluate("location.hash").partition("/")[2]
         found: dict[str, Any] = (
             json.loads(zlib.decompress(base64.urlsafe_b64decode(packed + "==="), -zlib.MAX_WBITS))
             if packed

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from vramledger.cli import termination
 from vramledger.cli.termination import ends_when_told
 
 IMPORTING = """
@@ -45,6 +46,26 @@ def test_what_a_destructor_swallows_is_raised_after_it(number: int, raised: type
         held = Swallows(number)
         del held
         sleep_till_told()
+
+
+@BOTH
+def test_what_comes_while_a_swallowed_one_is_sent_again_is_not_lost(
+    number: int, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = termination._again
+    sent: list[int] = []
+
+    def again(number: int) -> None:
+        # The first comes before the hook that sends it has ended, as on a machine that has no time for it.
+        sent.append(number)
+        (later if len(sent) > 1 else partial(os.kill, os.getpid()))(number)
+
+    monkeypatch.setattr(termination, "_again", again)
+    with pytest.raises(raised), ends_when_told():
+        held = Swallows(number)
+        del held
+        sleep_till_told()
+    assert sent == [number, number]
 
 
 @BOTH

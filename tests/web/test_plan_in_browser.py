@@ -110,7 +110,10 @@ def test_the_ledger_shows_each_entry_and_how_it_is_known(page: Page) -> None:
     first = rank["entries"][0]
     badge = shown[first["name"]].locator(".evidence")
     badge.locator("summary").press("Enter")
-    assert first["evidence"]["formula"] in badge.inner_text()
+    wait_until(lambda: first["evidence"]["formula"] in badge.inner_text(), "the badge does not open")
+    _press(page, "Context", "ArrowLeft")
+    _shown(page, "--max-model-len 24576")
+    assert first["evidence"]["formula"] in badge.inner_text(), "what was opened closes when a slider moves"
     assert f"{first['bytes']['expected']:,}" in badge.inner_text()
     page.here.locator("figure.chart summary").first.click()
     assert page.here.locator("figure.chart table").first.is_visible()

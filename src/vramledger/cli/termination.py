@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 
 _AGAIN_S = 0.01
 _IMPORTING = "<frozen importlib"
@@ -21,7 +23,8 @@ def ends_when_told() -> Iterator[None]:
     where nobody said to ignore it. Ctrl-C raises KeyboardInterrupt as ever.
 
     Neither is raised where it would do harm or be lost, but a moment later: inside the import system, whose lock an exception
-    between taking and guarding it leaves held for ever, and in callbacks that let nothing out (a destructor, a weak reference's).
+    between taking and guarding it leaves held for ever, and in callbacks that let nothing out (a destructor, a weak reference's),
+    or while one of these is found out.
     Does nothing outside the main thread, which alone gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -30,7 +33,7 @@ def ends_when_told() -> Iterator[None]:
     raised: list[BaseException] = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        if _is_importing(frame):
+        if _is_importing(frame) or _is_within(frame, lost.__code__):
             _again(number)
             return
         raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
@@ -65,8 +68,17 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(_IMPORTING)
 
 
+def _is_within(frame: FrameType | None, code: CodeType) -> bool:
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
 def _again(number: int) -> None:
-    """The same signal a moment later, when the code it met has gone on."""
-    timer = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
-    timer.daemon = True
-    timer.start()
+    """The same signal a moment later, when the code it met has gone on. Not by threading, whose locks that code may hold."""
+    _thread.start_new_thread(_send, (os.getpid(), number))
+
+
+def _send(process: int, number: int) -> None:
+    time.sleep(_AGAIN_S)
+    os.kill(process, number)
