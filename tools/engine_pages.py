@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tools.filled_page import keep
 from tools.reference.markdown import code, plain, table
 
 from vramledger import Entry, Plan, plan
@@ -157,13 +158,7 @@ def main() -> int:
     stale = 0
     for engine in CASES:
         page = page_of(engine)
-        text = page.read_text(encoding="utf-8")
-        new = filled(engine, text)
-        if new != text:
-            stale += 1
-            print(f"{page.relative_to(ROOT)} {'is out of date' if options.check else 'filled'}")
-            if not options.check:
-                page.write_text(new, encoding="utf-8")
+        stale += keep(page, filled(engine, page.read_text(encoding="utf-8")), is_check=options.check)
     return int(options.check and stale > 0)
 
 

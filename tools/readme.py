@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
+from tools.filled_page import keep
 from tools.shown import shown
 
 from tools import extending
@@ -268,14 +269,7 @@ def main() -> int:
     options = parser.parse_args()
     stale = 0
     for page in [path.resolve() for path in options.pages] or pages():
-        text = page.read_text(encoding="utf-8")
-        new = filled(text, page)
-        if new == text:
-            continue
-        stale += 1
-        print(f"{page.relative_to(ROOT)} {'is out of date: make docs' if options.check else 'filled'}")
-        if not options.check:
-            page.write_text(new, encoding="utf-8")
+        stale += keep(page, filled(page.read_text(encoding="utf-8"), page), is_check=options.check)
     return int(options.check and stale > 0)
 
 

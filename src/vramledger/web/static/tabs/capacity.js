@@ -58,9 +58,10 @@ function Bar({ lacks, hint, isStale, isRunning, told, problem, onRun, onCancel }
         <span role="status" class=${isStale && !lacks ? "stale" : "dim"}>${lacks ? t(lacks) : isStale ? t("cap.stale") : hint ?? ""}</span></div>`}`;
 }
 
-function Simulate({ asked, known, held, lacks, onConditions }) {
+/** One command on what is asked now: {ask, key, done, answer, go} and `bar` for Bar; `done` is the key of what was run last. */
+function useCommand(command, { asked, known, held, lacks, onConditions }) {
   const { answer, problem, told, isRunning, start, cancel } = useRun(run);
-  const ask = lacks ? null : loadAsk("simulate", asked, known, held);
+  const ask = lacks ? null : loadAsk(command, asked, known, held);
   const key = JSON.stringify(ask);
   const [done, setDone] = useState("");
   const go = async () => {
@@ -68,27 +69,24 @@ function Simulate({ asked, known, held, lacks, onConditions }) {
     const found = await start(ask);
     if (found) onConditions(found.document.conditions);
   };
+  return { ask, key, done, answer, go, bar: { lacks, isStale: answer && key !== done, isRunning, told, problem, onRun: go, onCancel: cancel } };
+}
+
+function Simulate(own) {
+  const { ask, key, done, answer, go, bar } = useCommand("simulate", own);
   useEffect(() => {
     if (ask === null || key === done) return undefined;
     const later = setTimeout(go, done ? SETTLED_MS : 0);
     return () => clearTimeout(later);
   }, [key]);
-  return html`<${Bar} lacks=${lacks} isStale=${answer && key !== done} isRunning=${isRunning} told=${told} problem=${problem} onRun=${go} onCancel=${cancel} />
-    ${answer && html`<div aria-busy=${isRunning}><${Simulated} document=${answer.document} /></div><${Command} line=${answer.command} />`}`;
+  return html`<${Bar} ...${bar} />
+    ${answer && html`<div aria-busy=${bar.isRunning}><${Simulated} document=${answer.document} /></div><${Command} line=${answer.command} />`}`;
 }
 
-function Search({ asked, known, held, lacks, onConditions }) {
-  const { answer, problem, told, isRunning, start, cancel } = useRun(run);
-  const ask = lacks ? null : loadAsk("capacity", asked, known, held);
-  const key = JSON.stringify(ask);
-  const [done, setDone] = useState("");
-  const go = async () => {
-    setDone(key);
-    const found = await start(ask);
-    if (found) onConditions(found.document.conditions);
-  };
-  return html`<${Bar} lacks=${lacks} hint=${!answer && t("cap.first")} isStale=${answer && key !== done} isRunning=${isRunning} told=${told} problem=${problem} onRun=${go} onCancel=${cancel} />
-    ${answer && html`<div aria-busy=${isRunning}><${Found} document=${answer.document} /></div><${Command} line=${answer.command} />`}`;
+function Search(own) {
+  const { answer, bar } = useCommand("capacity", own);
+  return html`<${Bar} ...${bar} hint=${!answer && t("cap.first")} />
+    ${answer && html`<div aria-busy=${bar.isRunning}><${Found} document=${answer.document} /></div><${Command} line=${answer.command} />`}`;
 }
 
 /** One simulation after the other, a policy each; what is done stays shown. */
