@@ -14,6 +14,7 @@ VramledgerError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from reprlib import Repr
 
 
@@ -46,6 +47,11 @@ def shorter(value: object) -> str:
     ):  # a whole number of more digits than Python writes, a list too deep for it
         text = object.__repr__(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def either(names: Sequence[str]) -> str:
+    """Names to choose from as a message says them: "a", "a or b", "a, b or c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 class InputError(VramledgerError):

@@ -63,32 +63,31 @@ def confine(folders: Sequence[Path]) -> None:
     # What was compiled is kept for the next process, which would take half a minute for it.
     writable = [*kept, *_compiled()]
 
+    def may_change(real: str) -> bool:
+        return _within(real, writable) or (_within(real, [package]) and "__pycache__" in real)
+
+    def refuse_reading(path: Any) -> None:
+        if not _within(_real(path), readable + writable):
+            raise PermissionError(13, "not to be read from the page", os.fsdecode(path))
+
     def watch(event: str, facts: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = facts
             if isinstance(path, int):
                 return
-            real = _real(path)
-            may = _writes(mode, flags)
-            if may and not (
-                _within(real, writable)
-                or (_within(real, [package]) and "__pycache__" in real)
-                or real == "/dev/null"
-            ):
+            if not _writes(mode, flags):
+                refuse_reading(path)
+            elif not may_change(real := _real(path)) and real != "/dev/null":
                 raise PermissionError(13, "not to be written from the page", os.fsdecode(path))
-            if not may and not _within(real, readable + writable):
-                raise PermissionError(13, "not to be read from the page", os.fsdecode(path))
         elif event in _REFUSED:
             raise PermissionError(13, "the page's commands reach no other program or machine")
         elif event in {"os.listdir", "os.scandir"} and facts[0] is not None and not isinstance(facts[0], int):
-            if not _within(_real(facts[0]), readable + writable):
-                raise PermissionError(13, "not to be read from the page", os.fsdecode(facts[0]))
+            refuse_reading(facts[0])
         elif event in _CHANGES:
             for path in facts[: 2 if event == "os.rename" else 1]:
                 if isinstance(path, int):
                     continue
-                real = _real(path)
-                if not (_within(real, writable) or (_within(real, [package]) and "__pycache__" in real)):
+                if not may_change(_real(path)):
                     raise PermissionError(13, "not to be changed from the page", os.fsdecode(path))
 
     _hide([*readable, *writable])

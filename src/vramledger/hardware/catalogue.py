@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vramledger.errors import DeviceError
+from vramledger.errors import DeviceError, either
 from vramledger.evidence import Evidence, assumed, reported
 from vramledger.ledger import ByteRange
 from vramledger.units import GIB, MIB, TIB, format_gib, parse_bytes
@@ -126,7 +126,7 @@ def find_device(text: str) -> Device:
         raise _unknown(wanted)
     if len(names) > 1:
         raise DeviceError(
-            f"{wanted!r} can be {_either(names)}; name one of them", device=wanted, closest=names
+            f"{wanted!r} can be {either(names)}; name one of them", device=wanted, closest=names
         )
     return _by_name()[names[0]]
 
@@ -179,16 +179,12 @@ def _unknown(wanted: str) -> DeviceError:
     near = get_close_matches(wanted_key, keys, n=6, cutoff=0.6)
     near += [key for key in keys if wanted_key and key.startswith(wanted_key)]
     closest = tuple(dict.fromkeys(name for key in near for name in keys[key]))[:4]
-    hint = f" Did you mean {_either(closest)}?" if closest else ""
+    hint = f" Did you mean {either(closest)}?" if closest else ""
     return DeviceError(
         f"unknown device {wanted!r}.{hint} A device can also be given by its size, as in custom:79.19GiB",
         device=wanted,
         closest=closest,
     )
-
-
-def _either(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _key(text: str) -> str:

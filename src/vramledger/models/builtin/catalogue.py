@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vramledger.errors import SourceError
+from vramledger.errors import SourceError, either
 from vramledger.evidence import reported
 from vramledger.models.sources.load import BUILTIN, CONFIG, Source
 
@@ -72,7 +72,7 @@ def find(name: str) -> BuiltinModel:
     from vramledger.models.sources.bounded_file import quote
 
     closest = _closest(wanted)
-    hint = f"; did you mean {_either(closest)}?" if closest else ";"
+    hint = f"; did you mean {either(closest)}?" if closest else ";"
     raise SourceError(
         f"no built-in model is called {quote(wanted, 120)}{hint} `vramledger model --list` lists all {len(_by_name())}",
         text=wanted[:_LONGEST_NAME],
@@ -119,10 +119,6 @@ def _closest(wanted: str) -> tuple[str, ...]:
     near = [known for known in keys if key and key in known]
     near += get_close_matches(key, keys, n=4, cutoff=0.6)
     return tuple(dict.fromkeys(keys[known] for known in near))[:4]
-
-
-def _either(closest: tuple[str, ...]) -> str:
-    return closest[0] if len(closest) == 1 else f"{', '.join(closest[:-1])} or {closest[-1]}"
 
 
 @cache
